@@ -1,0 +1,196 @@
+"""The child pipe: what a supervisor and its children say to each other.
+
+The protocol is llama.cpp's router-to-child protocol (tools/server, `server-models.cpp`), so that the real
+`llama-server` can stand in for our instance:
+
+* stdin, parent to child: `cmd_router_to_child:exit`. End of file says the same, and that the parent is gone.
+* stdout, child to parent: `cmd_child_to_router:state:{"state": STATE, "payload": {...}}`.
+* stderr carries the logs. Any other line on stdout is a log line, too.
+
+Our own children add, under the same two prefixes:
+
+* `cmd_router_to_child:start:{...}`, the first line: role, model and options. It comes by pipe and not by argv because
+  argv is public in `/proc` and the caller's token is a secret.
+* `cmd_child_to_router:stats:{...}`: counters of an instance, at most one a second and only when something changed.
+* `cmd_child_to_router:item:{...}`: one piece of a scan's result (so that no line need hold a whole registry).
+* `cmd_child_to_router:state:{"state": "failed", "payload": {"kind", "message"}}`: why a child is about to exit non-zero.
+
+A link is a machine; a report out of order is a ProtocolError, and the supervisor ends such a child.
+
+    HELLO --loading|measuring|downloading|scanning--> WORKING --ready--> READY <--sleeping/ready--> SLEEPING
+    (any) --failed--> EXITING;   WORKING --scanned|measured|downloaded--> EXITING
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from llamad.errors import ProtocolError
+
+LINE_BYTES_MAX = 1 << 20
+ROLE_ENV = "LLAMA_SERVER_CHILD_ROLE"
+ROUTER_PORT_ENV = "LLAMA_SERVER_ROUTER_PORT"
+
+_COMMAND = b"cmd_router_to_child:"
+_REPORT = b"cmd_child_to_router:"
+
+
+class Start(msgspec.Struct, frozen=True):
+    """What the child is to be. `body` is the role's own document (see child/ for each role)."""
+
+    role: str
+    body: dict[str, Any] = {}
+
+
+class Exit(msgspec.Struct, frozen=True):
+    """Finish and leave."""
+
+
+class State(msgspec.Struct, frozen=True):
+    """Where the child is in its life, with the payload of that state.
+
+    `loading`: `{"stages": [...], "current": "text_model", "value": 0.0..1.0}` (llama.cpp's own payload).
+    `ready`: `{"address": "127.0.0.1:PORT" | "unix:/path", "n_ctx", "n_slots", "bytes": {...}, "meta": {...}}`.
+    `failed`: `{"kind", "message"}`.
+    """
+
+    state: str
+    payload: dict[str, Any] = {}
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """Counters of a running instance, as a flat document of numbers."""
+
+    body: dict[str, Any]
+
+
+class Item(msgspec.Struct, frozen=True):
+    """One piece of a scan's result: `body["item"]` is `settings`, `model` or `problem`."""
+
+    body: dict[str, Any]
+
+
+Command = Start | Exit
+Report = State | Stats | Item
+
+_encode = msgspec.json.Encoder().encode
+_decode_document = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def encode(message: Command | Report) -> bytes:
+    """One line, with its newline."""
+    match message:
+        case Exit():
+            return _COMMAND + b"exit\n"
+        case Start():
+            return _COMMAND + b"start:" + _encode({"role": message.role, "body": message.body}) + b"\n"
+        case State():
+            document = {"state": message.state, "payload": message.payload}
+            return _REPORT + b"state:" + _encode(document) + b"\n"
+        case Stats():
+            return _REPORT + b"stats:" + _encode(message.body) + b"\n"
+        case Item():
+            return _REPORT + b"item:" + _encode(message.body) + b"\n"
+
+
+def parse_command(line: bytes) -> Command | None:
+    """A command, or None for a line that is none (unknown commands are ignored, as llama.cpp does)."""
+    line = line.strip()
+    if not line.startswith(_COMMAND):
+        return None
+    verb, _, rest = line[len(_COMMAND) :].partition(b":")
+    if verb == b"exit":
+        return Exit()
+    if verb == b"start":
+        document = _document(rest)
+        return Start(role=str(document.get("role", "")), body=_sub_document(document, "body"))
+    return None
+
+
+def parse_report(line: bytes) -> Report | None:
+    """A report, or None for a line that is an ordinary log line. Raises ProtocolError for a broken report."""
+    line = line.strip()
+    if not line.startswith(_REPORT):
+        return None
+    verb, _, rest = line[len(_REPORT) :].partition(b":")
+    if verb == b"state":
+        document = _document(rest)
+        return State(state=str(document.get("state", "")), payload=_sub_document(document, "payload"))
+    if verb == b"stats":
+        return Stats(_document(rest))
+    if verb == b"item":
+        return Item(_document(rest))
+    return None
+
+
+def _document(data: bytes) -> dict[str, Any]:
+    try:
+        return _decode_document(data)
+    except msgspec.DecodeError as error:
+        raise ProtocolError(f"cannot read a line of the child pipe: {error}") from error
+
+
+def _sub_document(document: dict[str, Any], key: str) -> dict[str, Any]:
+    value = document.get(key) or {}
+    if not isinstance(value, dict):
+        raise ProtocolError(f"cannot read a line of the child pipe: {key!r} is no object")
+    return value
+
+
+class LinkState(Enum):
+    """Where a child is, as seen by its parent."""
+
+    HELLO = "hello"
+    WORKING = "working"
+    READY = "ready"
+    SLEEPING = "sleeping"
+    EXITING = "exiting"
+
+
+_WORK = {"downloading", "measuring", "loading", "scanning"}
+_DONE = {"downloaded", "measured", "scanned"}
+
+TRANSITIONS: dict[LinkState, dict[str, LinkState]] = {
+    LinkState.HELLO: {
+        **dict.fromkeys(_WORK, LinkState.WORKING),
+        **dict.fromkeys(_DONE, LinkState.EXITING),
+        "ready": LinkState.READY,
+        "failed": LinkState.EXITING,
+    },
+    LinkState.WORKING: {
+        **dict.fromkeys(_WORK, LinkState.WORKING),
+        **dict.fromkeys(_DONE, LinkState.EXITING),
+        "ready": LinkState.READY,
+        "failed": LinkState.EXITING,
+    },
+    LinkState.READY: {"sleeping": LinkState.SLEEPING, "ready": LinkState.READY, "failed": LinkState.EXITING},
+    # Waking is a load: weights come back, with progress.
+    LinkState.SLEEPING: {
+        "loading": LinkState.WORKING,
+        "ready": LinkState.READY,
+        "sleeping": LinkState.SLEEPING,
+        "failed": LinkState.EXITING,
+    },
+    LinkState.EXITING: {},
+}
+
+
+class ChildLink:
+    """The parent's view of one child's order of reports."""
+
+    def __init__(self) -> None:
+        self.state = LinkState.HELLO
+
+    def receive(self, report: Report) -> None:
+        """Move with a State report; others do not move the link. An illegal move raises and changes nothing."""
+        if not isinstance(report, State):
+            return
+        try:
+            self.state = TRANSITIONS[self.state][report.state]
+        except KeyError:
+            raise ProtocolError(
+                f"cannot take the report {report.state!r} from a child that is {self.state.value}"
+            ) from None

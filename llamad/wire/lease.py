@@ -1,0 +1,205 @@
+"""The lease socket: how a proxy worker gets the right to send one request to one instance.
+
+One connection a worker, many leases on it; each message is a line of JSON with its `type`. A lease is numbered by its
+worker; the supervisor knows it as (worker, lease). From the worker's side:
+
+    ASKED --queued*--> QUEUED --granted--> GRANTED --release--> RELEASED
+    ASKED, QUEUED --refused--> REFUSED            GRANTED --detach--> DETACHED --release--> RELEASED
+    ASKED, QUEUED --cancel--> CANCELLED           (a grant that crosses a cancel is void: the supervisor has freed it)
+
+Rules that both ends rely on:
+
+* Every `ask` is answered by exactly one of `granted` and `refused`, unless the worker said `cancel`.
+* `cancel` and `release` are not answered. After `cancel` the worker ignores a late `granted` for that lease.
+* End of file ends all leases of that worker, except that a supervisor that comes back learns what is still held from
+  `hello.held`.
+* `ended` tells the holder of a lease why the process behind it is gone. It needs no answer; the worker still says
+  `release`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from llamad.errors import ProtocolError
+from llamad.wire.lines import LineBuffer
+
+LINE_BYTES_MAX = 64 * 1024
+LEASES_PER_WORKER_MAX = 8192
+
+
+class Message(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower, omit_defaults=True):
+    """A line of the lease socket."""
+
+
+class Held(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A lease that its worker holds across a new connection."""
+
+    lease: int
+    child: int
+    model: str
+
+
+# ---- worker to supervisor
+
+
+class Hello(Message, frozen=True):
+    """First message of a connection."""
+
+    pid: int
+    held: list[Held] = []
+
+
+class Ask(Message, frozen=True):
+    """Ask for a lease on `model` (an id or an alias).
+
+    `autoload`: None = the daemon's rule, else the request's own wish. `load=False` asks for a lease only if the model
+    is resident now and counts as no use (reads such as /props). `avoid` is the number of a child that this worker has
+    just seen die under the same request: the answer is never a grant on it unless it turns out to be alive.
+    """
+
+    lease: int
+    model: str
+    autoload: bool | None = None
+    load: bool = True
+    avoid: int = 0
+
+
+class Cancel(Message, frozen=True):
+    """The client is gone before the grant."""
+
+    lease: int
+
+
+class Release(Message, frozen=True):
+    """The request is over. `outcome`: `ok`, `hung-up` (client left), `died` (instance broke off), `failed`."""
+
+    lease: int
+    outcome: str = "ok"
+    status: int = 0
+    sent_bytes: int = 0
+    took_s: float = 0.0
+
+
+# ---- supervisor to worker
+
+
+class Queued(Message, frozen=True):
+    """Waiting; `position` 1 is the head of the queue of models. Repeated when it changes."""
+
+    lease: int
+    position: int
+
+
+class Granted(Message, frozen=True):
+    """Send the request to `address` (`127.0.0.1:PORT` or `unix:/path`) with `Authorization: Bearer token`.
+
+    `model` is the id that the alias resolved to.
+    """
+
+    lease: int
+    child: int
+    model: str
+    address: str
+    token: str
+
+
+class Refused(Message, frozen=True):
+    """No lease: the body that the client is to get, in the parts of `llamad.errors.error_body`."""
+
+    lease: int
+    kind: str
+    status: int
+    message: str
+    retry_after_s: float | None = None
+    details: dict[str, Any] = {}
+
+
+class Ended(Message, frozen=True):
+    """The child behind this lease is gone."""
+
+    lease: int
+    kind: str
+    message: str
+
+
+FromWorker = Hello | Ask | Cancel | Release
+FromSupervisor = Queued | Granted | Refused | Ended
+
+_encode = msgspec.json.Encoder().encode
+_decode_from_worker = msgspec.json.Decoder(FromWorker).decode
+_decode_from_supervisor = msgspec.json.Decoder(FromSupervisor).decode
+
+
+def encode(message: Message) -> bytes:
+    """One line, with its newline."""
+    return _encode(message) + b"\n"
+
+
+class WorkerSide:
+    """Decoder of a worker's end."""
+
+    def __init__(self) -> None:
+        self._lines = LineBuffer(LINE_BYTES_MAX)
+
+    def feed(self, data: bytes) -> list[FromSupervisor]:
+        return [_decoded(_decode_from_supervisor, line) for line in self._lines.feed(data)]
+
+
+class SupervisorSide:
+    """Decoder of the supervisor's end. The first message must be a Hello and no other may be one."""
+
+    def __init__(self) -> None:
+        self._lines = LineBuffer(LINE_BYTES_MAX)
+        self._greeted = False
+
+    def feed(self, data: bytes) -> list[FromWorker]:
+        messages = []
+        for line in self._lines.feed(data):
+            message = _decoded(_decode_from_worker, line)
+            if isinstance(message, Hello) is self._greeted:
+                raise ProtocolError("cannot take this message here: a connection says hello once, first")
+            self._greeted = True
+            messages.append(message)
+        return messages
+
+
+def _decoded(decode: Any, line: bytes) -> Any:
+    try:
+        return decode(line)
+    except msgspec.DecodeError as error:
+        raise ProtocolError(f"cannot read a line of the lease socket: {error}") from error
+
+
+class LeaseState(Enum):
+    """A lease in its worker's eyes."""
+
+    ASKED = "asked"
+    QUEUED = "queued"
+    GRANTED = "granted"
+    REFUSED = "refused"
+    CANCELLED = "cancelled"
+    RELEASED = "released"
+
+
+TRANSITIONS: dict[LeaseState, dict[str, LeaseState]] = {
+    LeaseState.ASKED: {
+        "queued": LeaseState.QUEUED,
+        "granted": LeaseState.GRANTED,
+        "refused": LeaseState.REFUSED,
+        "cancel": LeaseState.CANCELLED,
+    },
+    LeaseState.QUEUED: {
+        "queued": LeaseState.QUEUED,
+        "granted": LeaseState.GRANTED,
+        "refused": LeaseState.REFUSED,
+        "cancel": LeaseState.CANCELLED,
+    },
+    LeaseState.GRANTED: {"ended": LeaseState.GRANTED, "release": LeaseState.RELEASED},
+    LeaseState.REFUSED: {},
+    LeaseState.CANCELLED: {},
+    LeaseState.RELEASED: {},
+}
