@@ -1,0 +1,191 @@
+"""What can happen to the scheduler. Past tense; each says only what the shell saw, never what should follow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class LeaseKey(NamedTuple):
+    """A lease, named by the proxy worker that asked for it and that worker's own number for it."""
+
+    worker: int
+    lease: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """What the scheduler has to know of a configured model.
+
+    `fingerprint` changes when a running instance no longer is what the configuration says, and must be replaced.
+    """
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    fingerprint: str = ""
+    pinned: bool = False
+    load_on_startup: bool = False
+    stop_timeout_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The operator's bounds. `models_max` 0: no limit by count. `queue_timeout_s` 0: wait for ever."""
+
+    models_max: int = 4
+    autoload: bool = True
+    drain_after_s: float = 30.0
+    queue_timeout_s: float = 600.0
+    max_queued: int = 512
+    abandon_after_s: float = 60.0
+    """A load that nobody waits for any more goes on this long (it is dropped at once when another needs the room)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsConfigured:
+    """The registry was read: at the start, or again on a reload. `starting` loads what wants to be loaded at start."""
+
+    models: tuple[ModelEntry, ...]
+    limits: Limits = field(default_factory=Limits)
+    starting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseAsked:
+    """A request for `model` (id or alias) wants an instance. Fields as in `wire.lease.Ask`."""
+
+    key: LeaseKey
+    model: str
+    autoload: bool | None = None
+    load: bool = True
+    avoid: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseCancelled:
+    """The client left before the grant."""
+
+    key: LeaseKey
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseReleased:
+    """The request is over, however it ended."""
+
+    key: LeaseKey
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseAnnounced:
+    """A worker that reconnected still holds this lease on `child`."""
+
+    key: LeaseKey
+    child: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLost:
+    """A worker's connection ended; so did all its leases."""
+
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadAsked:
+    """An operator wants `model` loaded. Answered once, by `AnswerTicket`. Clears a back-off."""
+
+    ticket: int
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnloadAsked:
+    """An operator wants `model` gone: after its running requests, or with `force` at once."""
+
+    ticket: int
+    model: str
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TicketDropped:
+    """Nobody listens for the answer to this ticket any more. What it began goes on."""
+
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChildProgressed:
+    """A loading child is this far: 0.0 to 1.0."""
+
+    child: int
+    progress: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChildReady:
+    """A child serves requests."""
+
+    child: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChildFailed:
+    """A child said why it is about to exit."""
+
+    child: int
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChildExited:
+    """A child is gone, its pipes are drained. Exactly one of `exit_code` and `signal` is set.
+
+    `tail` is the end of its log, for the message.
+    """
+
+    child: int
+    exit_code: int | None = None
+    signal: int | None = None
+    tail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildNotSpawned:
+    """The process could not be started at all."""
+
+    child: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClockTicked:
+    """`Scheduler.next_deadline()` has come."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopAsked:
+    """The daemon is to finish: no new leases; running requests may end until `deadline`; then everything goes."""
+
+    deadline: float
+
+
+Event = (
+    ModelsConfigured
+    | LeaseAsked
+    | LeaseCancelled
+    | LeaseReleased
+    | LeaseAnnounced
+    | WorkerLost
+    | LoadAsked
+    | UnloadAsked
+    | TicketDropped
+    | ChildProgressed
+    | ChildReady
+    | ChildFailed
+    | ChildExited
+    | ChildNotSpawned
+    | ClockTicked
+    | StopAsked
+)

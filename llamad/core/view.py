@@ -1,0 +1,55 @@
+"""What others may read of the scheduler: values, made on request. Reading is advice; only events change anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ModelView:
+    """One model as status pages show it. Times are the scheduler's own clock (seconds, monotonic).
+
+    `state` is one of llama.cpp's public words. `child` is 0 when there is none. `reason` says, for people, why the
+    model is in its state.
+    """
+
+    name: str
+    aliases: tuple[str, ...]
+    state: str
+    stopping: bool
+    draining: bool
+    progress: float
+    child: int
+    leases: int
+    waiting: int
+    pinned: bool
+    reason: str
+    failed: bool
+    exit_code: int | None
+    signal: int | None
+    failures: int
+    retry_at: float | None
+    last_used_at: float | None
+    loaded_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """One entry of the queue of models, in order."""
+
+    model: str
+    waiters: int
+    since: float
+    draining: tuple[str, ...]
+    """Models that take no new leases so that this entry gets its room."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerView:
+    """The whole scheduler at one moment."""
+
+    models: tuple[ModelView, ...]
+    queue: tuple[QueueView, ...]
+    residents: int
+    models_max: int
+    stopping: bool
