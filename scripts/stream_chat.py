@@ -1,0 +1,86 @@
+"""Asks one question and prints the answer as it streams in: `stream_chat.py [--wait-for-pid PID] URL MODEL QUESTION`.
+
+With `--wait-for-pid` a server that is still starting is waited for as long as that process lives. Standard library
+only, so it also shows what the protocol looks like: one POST, then `data: {json}` lines until `data: [DONE]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import IO
+
+START_S = 60.0
+ANSWER_S = 300.0
+
+
+def wait_until_healthy(url: str, pid: int) -> None:
+    """Returns when `/health` answers 200. Raises SystemExit if the process ends or `START_S` pass."""
+    deadline_s = time.monotonic() + START_S
+    while time.monotonic() < deadline_s:
+        try:
+            os.kill(pid, 0)
+            with urllib.request.urlopen(f"{url}/health", timeout=2):
+                return
+        except ProcessLookupError:
+            raise SystemExit("cannot reach the server: it has ended") from None
+        except OSError:
+            time.sleep(0.1)
+    raise SystemExit(f"cannot reach {url}/health within {START_S:.0f} s")
+
+
+def chat(url: str, model: str, question: str) -> Iterator[str]:
+    """The pieces of the answer. Raises SystemExit with the server's message if there is none."""
+    body = {"model": model, "stream": True, "max_tokens": 128, "temperature": 0, "seed": 1}
+    body["messages"] = [{"role": "user", "content": question}]
+    request = urllib.request.Request(
+        f"{url}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
+            yield from _pieces(answer)
+    except urllib.error.HTTPError as error:
+        raise SystemExit(f"cannot chat: HTTP {error.code} {error.read().decode(errors='replace')}") from error
+    except OSError as error:
+        raise SystemExit(f"cannot chat: {error}") from error
+
+
+def _pieces(answer: IO[bytes]) -> Iterator[str]:
+    for line in answer:
+        data = line.decode().strip().removeprefix("data: ")
+        if data == "[DONE]":
+            return
+        if data and not data.startswith(":"):
+            event = json.loads(data)
+            if "error" in event:
+                raise SystemExit(f"cannot finish the answer: {event['error']['message']}")
+            for choice in event["choices"]:
+                yield choice["delta"].get("content") or ""
+    raise SystemExit("cannot finish the answer: the stream broke off")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--wait-for-pid", type=int)
+    parser.add_argument("url")
+    parser.add_argument("model")
+    parser.add_argument("question")
+    arguments = parser.parse_args()
+    if arguments.wait_for_pid:
+        wait_until_healthy(arguments.url, arguments.wait_for_pid)
+    letters = 0
+    for piece in chat(arguments.url, arguments.model, arguments.question):
+        letters += len(piece)
+        print(piece, end="", flush=True)
+    print()
+    return 0 if letters else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
