@@ -1,0 +1,198 @@
+"""Rows of the option table: how an instance loads and runs its model. llama-server's names, meanings and defaults."""
+
+from __future__ import annotations
+
+from llamad.config.option import Option, Scope
+from llamad.config.values import Choice, Flag, Listing, Number, Whole
+
+_CONTEXT = "Instances: context and slots"
+_COMPUTE = "Instances: threads, devices, weights"
+_SAMPLING = "Instances: sampling defaults (a request may say otherwise)"
+_ALL = Scope.INSTANCE
+
+_KV_TYPES = Choice(("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"))
+_ON_OFF_AUTO = Choice(
+    ("on", "off", "auto"),
+    same={
+        "true": "on",
+        "1": "on",
+        "enabled": "on",
+        "false": "off",
+        "0": "off",
+        "disabled": "off",
+        "-1": "auto",
+    },
+)
+_RANDOM_SEED = 0xFFFFFFFF
+_SLOTS_AUTO = 4
+
+ROWS: tuple[Option, ...] = (
+    Option(
+        "ctx-size",
+        Whole(),
+        "context in tokens, 0 for what the model was trained with",
+        _ALL,
+        _CONTEXT,
+        default=0,
+        also=("c",),
+    ),
+    Option(
+        "parallel",
+        Whole(1, 256, words={"auto": _SLOTS_AUTO, "-1": _SLOTS_AUTO}),
+        "slots: requests that one instance serves at once",
+        _ALL,
+        _CONTEXT,
+        default=_SLOTS_AUTO,
+        also=("np",),
+        env=("LLAMA_ARG_N_PARALLEL",),
+    ),
+    Option(
+        "batch-size",
+        Whole(1, 2**20),
+        "most tokens in one decode call",
+        _ALL,
+        _CONTEXT,
+        default=2048,
+        also=("b",),
+        env=("LLAMA_ARG_BATCH",),
+    ),
+    Option(
+        "ubatch-size",
+        Whole(1, 2**20),
+        "most tokens that the device computes in one go",
+        _ALL,
+        _CONTEXT,
+        default=512,
+        also=("ub",),
+        env=("LLAMA_ARG_UBATCH",),
+    ),
+    Option(
+        "kv-unified",
+        Flag(),
+        "one KV buffer shared by all slots, instead of equal parts",
+        _ALL,
+        _CONTEXT,
+        default=True,
+        also=("kvu",),
+        negatives=("no-kv-unified", "no-kvu"),
+    ),
+    Option("cache-type-k", _KV_TYPES, "KV type of keys", _ALL, _CONTEXT, default="f16", also=("ctk",)),
+    Option("cache-type-v", _KV_TYPES, "KV type of values", _ALL, _CONTEXT, default="f16", also=("ctv",)),
+    Option(
+        "swa-full",
+        Flag(),
+        "full-size cache for sliding-window models",
+        _ALL,
+        _CONTEXT,
+        default=False,
+        negatives=("no-swa-full",),
+    ),
+    Option(
+        "cache-prompt",
+        Flag(),
+        "reuse the part of a prompt that a slot still holds",
+        _ALL,
+        _CONTEXT,
+        default=True,
+        negatives=("no-cache-prompt",),
+    ),
+    Option(
+        "embeddings",
+        Flag(),
+        "serve embeddings only",
+        _ALL,
+        _CONTEXT,
+        default=False,
+        also=("embedding",),
+        env=("LLAMA_ARG_EMBEDDINGS",),
+    ),
+    Option(
+        "threads",
+        Whole(-1, 1024),
+        "threads for generating, -1 for the cores it may run on",
+        _ALL,
+        _COMPUTE,
+        default=-1,
+        also=("t",),
+    ),
+    Option(
+        "threads-batch",
+        Whole(-1, 1024),
+        "threads for prompts, -1 for the same",
+        _ALL,
+        _COMPUTE,
+        default=-1,
+        also=("tb",),
+    ),
+    Option(
+        "n-gpu-layers",
+        Whole(-1, 10_000, words={"all": -1, "auto": -1}),
+        "layers on the GPU, or all",
+        _ALL,
+        _COMPUTE,
+        default=-1,
+        default_text="all",
+        also=("ngl", "gpu-layers"),
+    ),
+    Option(
+        "flash-attn", _ON_OFF_AUTO, "flash attention", _ALL, _COMPUTE, default="auto", also=("fa",), bare="on"
+    ),
+    Option(
+        "mmap",
+        Flag(),
+        "map the file instead of reading it",
+        _ALL,
+        _COMPUTE,
+        default=True,
+        negatives=("no-mmap",),
+    ),
+    Option("mlock", Flag(), "keep the weights from being swapped out", _ALL, _COMPUTE, default=False),
+    Option(
+        "seed",
+        Whole(0, _RANDOM_SEED, words={"-1": _RANDOM_SEED}),
+        "random seed, -1 for a new one each time",
+        _ALL,
+        _SAMPLING,
+        default_text="-1",
+        also=("s",),
+    ),
+    Option("temperature", Number(0.0, 1000.0), "0 is greedy", _ALL, _SAMPLING, default=0.8, also=("temp",)),
+    Option("top-k", Whole(-1), "0 is off", _ALL, _SAMPLING, default=40),
+    Option("top-p", Number(0.0, 1.0), "1 is off", _ALL, _SAMPLING, default=0.95),
+    Option("min-p", Number(0.0, 1.0), "0 is off", _ALL, _SAMPLING, default=0.05),
+    Option("typical-p", Number(0.0, 1.0), "1 is off", _ALL, _SAMPLING, default=1.0, also=("typical",)),
+    Option(
+        "repeat-last-n",
+        Whole(-1),
+        "tokens that penalties look at, 0 is off, -1 all of the context",
+        _ALL,
+        _SAMPLING,
+        default=64,
+    ),
+    Option("repeat-penalty", Number(0.0, 100.0), "1 is off", _ALL, _SAMPLING, default=1.0),
+    Option("presence-penalty", Number(-100.0, 100.0), "0 is off", _ALL, _SAMPLING, default=0.0),
+    Option("frequency-penalty", Number(-100.0, 100.0), "0 is off", _ALL, _SAMPLING, default=0.0),
+    Option(
+        "logit-bias",
+        Listing(
+            "ID±BIAS,…",
+            item=r"[0-9]{1,9}[+-](?:[0-9]{1,6}(?:\.[0-9]{1,6})?|inf)",
+            what="a token id and its bias, for example 15043+1 or 15043-inf",
+        ),
+        "added to the logits of these tokens",
+        _ALL,
+        _SAMPLING,
+        default_text="none",
+        also=("l",),
+    ),
+    Option("ignore-eos", Flag(), "go on after the end of generation", _ALL, _SAMPLING, default=False),
+    Option(
+        "n-predict",
+        Whole(-1),
+        "tokens to generate, -1 until the context is full",
+        _ALL,
+        _SAMPLING,
+        default=-1,
+        also=("n", "predict"),
+    ),
+)

@@ -1,0 +1,235 @@
+"""Kinds of option values: how text becomes a typed value, and the value text again.
+
+Each kind has `parse(text) -> value`, which raises ValueError with a message that starts with "cannot", and
+`render(value) -> text`, with `parse(render(value)) == value` for every value that `parse` can give. Parsing is strict:
+what is not plainly of the kind is refused, never guessed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from llamad.config.settings import OptionValue
+from llamad.units import parse_bytes, parse_duration
+
+TRUE_WORDS = ("true", "1", "on", "enabled")
+FALSE_WORDS = ("false", "0", "off", "disabled")
+SECONDS_MAX = 10 * 365 * 86400.0
+LIST_ITEMS_MAX = 256
+NAME_CHARS_MAX = 512
+
+_N = TypeVar("_N", int, float)
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?")
+
+
+class Kind(Protocol):
+    """What the option table knows of a value."""
+
+    def parse(self, text: str) -> OptionValue:
+        """The value of `text`; ValueError if it has none."""
+        ...
+
+    def render(self, value: OptionValue) -> str:
+        """Text that parses to `value`."""
+        ...
+
+    @property
+    def hint(self) -> str:
+        """The placeholder in help texts, "" for a flag."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """`true/false/1/0/on/off` (and llama.cpp's `enabled/disabled`), in any case."""
+
+    hint: str = ""
+
+    def parse(self, text: str) -> bool:
+        word = text.lower()
+        if word in TRUE_WORDS:
+            return True
+        if word in FALSE_WORDS:
+            return False
+        raise ValueError(f"cannot read {text!r} as yes or no: write true, false, 1, 0, on or off")
+
+    def render(self, value: OptionValue) -> str:
+        return "true" if value else "false"
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole number from `least` to `most`; `words` are names for some of them (`all` for -1)."""
+
+    least: int = 0
+    most: int = 2**31 - 1
+    words: Mapping[str, int] = field(default_factory=dict)
+    hint: str = "N"
+
+    def parse(self, text: str) -> int:
+        if text.lower() in self.words:
+            return self.words[text.lower()]
+        if not _WHOLE.fullmatch(text):
+            also = "".join(f" or {word!r}" for word in self.words)
+            raise ValueError(f"cannot read {text!r} as a whole number{also}")
+        return _within(int(text), self.least, self.most)
+
+    def render(self, value: OptionValue) -> str:
+        return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A decimal number from `least` to `most`, never `nan` or `inf`."""
+
+    least: float = -math.inf
+    most: float = math.inf
+    hint: str = "N"
+
+    def parse(self, text: str) -> float:
+        if not _NUMBER.fullmatch(text):
+            raise ValueError(f"cannot read {text!r} as a number")
+        value = float(text)
+        if math.isinf(value):
+            raise ValueError(f"cannot use {text}: it is too large")
+        return _within(value, self.least, self.most)
+
+    def render(self, value: OptionValue) -> str:
+        return repr(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """Seconds: `30`, `1.5s`, `500ms`, `10m`, `2h`. Zero and up, at most ten years; `words` are names for numbers."""
+
+    words: Mapping[str, float] = field(default_factory=dict)
+    hint: str = "S"
+
+    def parse(self, text: str) -> float:
+        if text.lower() in self.words:
+            return self.words[text.lower()]
+        if _NUMBER.fullmatch(text) and text.startswith("-"):
+            raise ValueError(f"cannot use {text}: it must be at least 0")
+        return _within(parse_duration(text), 0.0, SECONDS_MAX)
+
+    def render(self, value: OptionValue) -> str:
+        for word, number in self.words.items():
+            if value == number:
+                return word
+        # Fixed notation, because the notation of durations has no exponents.
+        return f"{value:.12f}".rstrip("0").rstrip(".")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Bytes: a bare number counts in `unit_bytes`, else `512M`, `2GiB`. `words` are names for numbers."""
+
+    unit_bytes: int = 1
+    most: int = 2**60
+    words: Mapping[str, int] = field(default_factory=dict)
+    hint: str = "BYTES"
+
+    def parse(self, text: str) -> int:
+        if text.lower() in self.words:
+            return self.words[text.lower()]
+        count = int(text) * self.unit_bytes if text.isascii() and text.isdigit() else parse_bytes(text)
+        return _within(count, 0, self.most)
+
+    def render(self, value: OptionValue) -> str:
+        for word, number in self.words.items():
+            if value == number:
+                return word
+        return f"{value}B"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of `words`, exactly; `same` maps other spellings to them."""
+
+    words: tuple[str, ...]
+    same: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def hint(self) -> str:
+        return "|".join(self.words) if len(self.words) <= 4 else "WORD"
+
+    def parse(self, text: str) -> str:
+        word = self.same.get(text.lower(), text.lower())
+        if word not in self.words:
+            raise ValueError(f"cannot use {text!r}: it must be one of {', '.join(self.words)}")
+        return word
+
+    def render(self, value: OptionValue) -> str:
+        return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Any text; `may_be_empty` decides on the empty one. `path` marks names of files."""
+
+    hint: str = "TEXT"
+    may_be_empty: bool = True
+    path: bool = False
+
+    def parse(self, text: str) -> str:
+        if not text and not self.may_be_empty:
+            raise ValueError("cannot use an empty value here")
+        if "\0" in text:
+            raise ValueError("cannot use a value with a NUL character in it")
+        return text
+
+    def render(self, value: OptionValue) -> str:
+        return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Texts with commas between; blanks around them do not count, empty ones are refused.
+
+    Each has to match `item`, a regular expression that `what` names in words.
+    """
+
+    hint: str = "A,B"
+    item: str = ""
+    what: str = ""
+
+    def parse(self, text: str) -> tuple[str, ...]:
+        if not text.strip():
+            return ()
+        items = tuple(item.strip() for item in text.split(","))
+        if "" in items:
+            raise ValueError(f"cannot read {text!r} as a list: there is nothing between two commas")
+        if len(items) > LIST_ITEMS_MAX:
+            raise ValueError(f"cannot take {len(items)} items: at most {LIST_ITEMS_MAX}")
+        for item in items if self.item else ():
+            if not re.fullmatch(self.item, item):
+                raise ValueError(f"cannot read {item!r} as {self.what}")
+        return items
+
+    def render(self, value: OptionValue) -> str:
+        return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def model_name(text: str) -> str:
+    """`text` if it can name a model. Any printable text can: slashes, colons, blanks and other scripts are fine."""
+    if not text:
+        raise ValueError("cannot use an empty name")
+    if len(text) > NAME_CHARS_MAX:
+        raise ValueError(f"cannot use a name of {len(text)} characters: at most {NAME_CHARS_MAX}")
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in text):
+        raise ValueError(f"cannot use the name {text!r}: it has control characters or is not UTF-8")
+    return text
+
+
+def _within(value: _N, least: float, most: float) -> _N:
+    if value < least:
+        raise ValueError(f"cannot use {value}: it must be at least {least}")
+    if value > most:
+        raise ValueError(f"cannot use {value}: it must be at most {most}")
+    return value
