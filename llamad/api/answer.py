@@ -1,0 +1,86 @@
+"""What all dialects say of an answer: usage, timings, and the head that each document repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from llamad.engine.vocabulary import Finished, Text, Timings
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """One answer's identity. `created` in seconds since the epoch, `model` as the client asked for it."""
+
+    id: str
+    created: int
+    model: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """One finished sequence: all its text, and the last word on it."""
+
+    text: str
+    finished: Finished
+
+
+class Dialect(Protocol):
+    """How one kind of answer is written: as a whole, or as the documents of a stream."""
+
+    ends_with_done: bool
+
+    def whole(self, answers: Sequence[Whole]) -> Any:
+        """The document of a plain answer."""
+        ...
+
+    def opening(self) -> list[Any]:
+        """What comes before the first text."""
+        ...
+
+    def piece(self, index: int, text: Text) -> Any:
+        """New text of sequence `index`."""
+        ...
+
+    def ending(self, index: int, finished: Finished) -> Any:
+        """The last word on sequence `index`."""
+        ...
+
+    def closing(self, finished: Sequence[Finished]) -> list[Any]:
+        """What comes after the last word on the last sequence."""
+        ...
+
+
+def usage(parts: Sequence[Timings]) -> dict[str, Any]:
+    """OpenAI's `usage` over all sequences of a request."""
+    prompt = sum(part.prompt_tokens for part in parts)
+    predicted = sum(part.predicted_tokens for part in parts)
+    return {
+        "completion_tokens": predicted,
+        "prompt_tokens": prompt,
+        "total_tokens": prompt + predicted,
+        "prompt_tokens_details": {"cached_tokens": sum(part.cached_tokens for part in parts)},
+    }
+
+
+def timings(cost: Timings) -> dict[str, Any]:
+    """llama-server's `timings`. `prompt_n` counts what was evaluated, without the `cache_n` that was reused."""
+    evaluated = cost.prompt_tokens - cost.cached_tokens
+    return {
+        "cache_n": cost.cached_tokens,
+        "prompt_n": evaluated,
+        "prompt_ms": round(cost.prompt_ms, 3),
+        **_rates("prompt", evaluated, cost.prompt_ms),
+        "predicted_n": cost.predicted_tokens,
+        "predicted_ms": round(cost.predicted_ms, 3),
+        **_rates("predicted", cost.predicted_tokens, cost.predicted_ms),
+    }
+
+
+def _rates(name: str, tokens: int, spent_ms: float) -> dict[str, float]:
+    return {
+        f"{name}_per_token_ms": round(spent_ms / tokens, 3) if tokens else 0.0,
+        f"{name}_per_second": round(tokens * 1000 / spent_ms, 3) if spent_ms else 0.0,
+    }

@@ -1,0 +1,173 @@
+"""llama.cpp's own documents: `/completion`, `/tokenize`, `/detokenize`, `/apply-template`, `/props`, `/slots`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from llamad.api.answer import Head, Whole, timings
+from llamad.api.fields import Fields
+from llamad.api.generation import Generation
+from llamad.api.prompts import token_id
+from llamad.engine.vocabulary import Finished, ModelFacts, SlotView, Text
+
+DETOKENIZE_MAX = 1 << 22
+
+
+class NativeDialect:
+    """Answers of `/completion`: an object a prompt, or an array of them where there are several.
+
+    A stream has no end marker: the document with `stop: true` is the end.
+    """
+
+    ends_with_done = False
+
+    def __init__(self, head: Head, prompt_counts: Sequence[int], generation: Generation) -> None:
+        self._head = head
+        self._prompt_counts = prompt_counts
+        self._settings = generation_settings(generation)
+        self._predicted = [0] * len(prompt_counts)
+
+    def whole(self, answers: Sequence[Whole]) -> Any:
+        """One document, or an array in the order of the prompts."""
+        documents = [self._last(index, answer.text, answer.finished) for index, answer in enumerate(answers)]
+        return documents[0] if len(documents) == 1 else documents
+
+    def opening(self) -> list[dict[str, Any]]:
+        """Nothing comes before the text."""
+        return []
+
+    def piece(self, index: int, text: Text) -> dict[str, Any]:
+        """New text, with the counts so far."""
+        self._predicted[index] += text.tokens
+        return {
+            "index": index,
+            "content": text.text,
+            "tokens": [],
+            "stop": False,
+            "tokens_predicted": self._predicted[index],
+            "tokens_evaluated": self._prompt_counts[index],
+        }
+
+    def ending(self, index: int, finished: Finished) -> dict[str, Any]:
+        """The document with `stop: true`; its text has been sent."""
+        return self._last(index, "", finished)
+
+    def closing(self, finished: Sequence[Finished]) -> list[dict[str, Any]]:
+        """Nothing comes after the last word."""
+        return []
+
+    def _last(self, index: int, text: str, finished: Finished) -> dict[str, Any]:
+        cost = finished.timings
+        return {
+            "index": index,
+            "content": text,
+            "tokens": [],
+            "id_slot": finished.slot,
+            "stop": True,
+            "model": self._head.model,
+            "tokens_predicted": cost.predicted_tokens,
+            "tokens_evaluated": cost.prompt_tokens,
+            "generation_settings": self._settings,
+            "truncated": False,
+            "stop_type": _stop_type(finished),
+            "stopping_word": finished.stop_word,
+            "tokens_cached": cost.cached_tokens,
+            "timings": timings(cost),
+        }
+
+
+def _stop_type(finished: Finished) -> str:
+    if finished.reason == "length":
+        return "limit"
+    return "word" if finished.stop_word else "eos"
+
+
+def generation_settings(generation: Generation) -> dict[str, Any]:
+    """llama-server's `generation_settings` and `params`. JSON has no infinity: a forbidden token's bias is false."""
+    settings = asdict(generation.sampling)
+    settings["logit_bias"] = [
+        {"token": token, "bias": False if bias == float("-inf") else bias}
+        for token, bias in generation.sampling.logit_bias
+    ]
+    return settings | {
+        "n_predict": generation.max_tokens,
+        "max_tokens": generation.max_tokens,
+        "stop": list(generation.stop),
+        "cache_prompt": generation.cache_prompt,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizeRequest:
+    """A parsed body of `/tokenize`, with llama-server's defaults."""
+
+    content: str
+    add_special: bool = False
+    parse_special: bool = True
+    with_pieces: bool = False
+
+
+def parse_tokenize(document: dict[str, Any]) -> TokenizeRequest:
+    """Raises RequestError that names the field. No content is an empty text."""
+    fields = Fields(document)
+    return TokenizeRequest(
+        content=fields.text("content", ""),
+        add_special=fields.flag("add_special", False),
+        parse_special=fields.flag("parse_special", True),
+        with_pieces=fields.flag("with_pieces", False),
+    )
+
+
+def token_piece(token: int, piece: bytes) -> dict[str, Any]:
+    """One token with its text; a piece that is no whole text (half a character) is given as its bytes."""
+    try:
+        return {"id": token, "piece": piece.decode()}
+    except UnicodeDecodeError:
+        return {"id": token, "piece": list(piece)}
+
+
+def parse_detokenize(document: dict[str, Any], n_vocab: int) -> tuple[int, ...]:
+    """The token ids in `tokens`. Raises RequestError that names the field."""
+    fields = Fields(document)
+    tokens = fields.array("tokens") or []
+    if len(tokens) > DETOKENIZE_MAX:
+        raise fields.wrong("tokens", f"at most {DETOKENIZE_MAX} tokens", tokens)
+    return tuple(token_id(f"tokens[{index}]", token, n_vocab) for index, token in enumerate(tokens))
+
+
+def props(
+    facts: ModelFacts, defaults: Generation, *, alias: str, path: str, template: str, build: str
+) -> dict[str, Any]:
+    """`GET /props`: what this model is and what a request gets that says nothing."""
+    return {
+        "default_generation_settings": {"params": generation_settings(defaults), "n_ctx": facts.n_ctx_slot},
+        "total_slots": facts.n_slots,
+        "model_alias": alias,
+        "model_path": path,
+        "modalities": {"vision": False, "audio": False},
+        "endpoint_slots": True,
+        "endpoint_props": False,
+        "endpoint_metrics": False,
+        "chat_template": template,
+        "bos_token": facts.bos_token,
+        "eos_token": facts.eos_token,
+        "build_info": build,
+        "is_sleeping": False,
+    }
+
+
+def slot(view: SlotView) -> dict[str, Any]:
+    """One entry of `GET /slots`: llama-server's names, and the slot's own state word."""
+    return {
+        "id": view.id,
+        "n_ctx": view.n_ctx,
+        "speculative": False,
+        "is_processing": view.request is not None,
+        "id_task": -1 if view.request is None else view.request,
+        "state": view.state,
+        "prompt_tokens": view.prompt_tokens,
+        "cached_tokens": view.cached_tokens,
+        "next_token": [{"n_decoded": view.predicted_tokens}],
+    }

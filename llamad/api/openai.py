@@ -1,0 +1,184 @@
+"""OpenAI's chat and text completions, in the form that llama-server gives them (with its `timings`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from llamad.api.answer import Head, Whole, timings, usage
+from llamad.api.conversation import Conversation, parse_conversation
+from llamad.api.fields import Fields
+from llamad.api.generation import Generation, Vocabulary, parse_generation
+from llamad.api.prompts import Prompt, parse_prompts
+from llamad.engine.vocabulary import Finished, Text
+
+
+@dataclass(frozen=True, slots=True)
+class Streaming:
+    """Whether the answer comes as a stream, and whether that ends with a chunk of usage."""
+
+    wanted: bool = False
+    include_usage: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """A parsed body of `/v1/chat/completions`. `model` is empty if the client named none."""
+
+    model: str
+    conversation: Conversation
+    generation: Generation
+    streaming: Streaming
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionRequest:
+    """A parsed body of `/v1/completions` or `/completion`; each prompt is a sequence of its own."""
+
+    model: str
+    prompts: tuple[Prompt, ...]
+    generation: Generation
+    streaming: Streaming
+
+
+def parse_chat(document: dict[str, Any], defaults: Generation, vocabulary: Vocabulary) -> ChatRequest:
+    """Raises RequestError that names the field."""
+    fields = Fields(document)
+    return ChatRequest(
+        model=fields.text("model", ""),
+        conversation=parse_conversation(fields),
+        generation=parse_generation(fields, defaults, vocabulary),
+        streaming=_streaming(fields),
+    )
+
+
+def parse_completion(
+    document: dict[str, Any], defaults: Generation, vocabulary: Vocabulary
+) -> CompletionRequest:
+    """Raises RequestError that names the field."""
+    fields = Fields(document)
+    return CompletionRequest(
+        model=fields.text("model", ""),
+        prompts=parse_prompts(fields, vocabulary),
+        generation=parse_generation(fields, defaults, vocabulary),
+        streaming=_streaming(fields),
+    )
+
+
+def _streaming(fields: Fields) -> Streaming:
+    return Streaming(
+        wanted=fields.flag("stream", False),
+        include_usage=fields.nested("stream_options").flag("include_usage", False),
+    )
+
+
+class _OpenAI:
+    """What both kinds of answer share: the head of every document, and the chunk of usage at the end."""
+
+    ends_with_done = True
+    object_name = ""
+    chunk_name = ""
+
+    def __init__(self, head: Head, streaming: Streaming) -> None:
+        self._head = head
+        self._include_usage = streaming.include_usage
+
+    def closing(self, finished: Sequence[Finished]) -> list[dict[str, Any]]:
+        """The chunk of usage has no choices: OpenAI's clients tell it by that."""
+        if not self._include_usage:
+            return []
+        return [self._chunk([]) | self._costs(finished)]
+
+    def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        return self._document(self.chunk_name, choices)
+
+    def _document(self, name: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        head = self._head
+        return {
+            "choices": choices,
+            "created": head.created,
+            "id": head.id,
+            "model": head.model,
+            "system_fingerprint": head.fingerprint,
+            "object": name,
+        }
+
+    def _costs(self, finished: Sequence[Finished]) -> dict[str, Any]:
+        """Usage of all sequences; timings only where they are of one."""
+        costs: dict[str, Any] = {"usage": usage([last.timings for last in finished])}
+        if len(finished) == 1:
+            costs["timings"] = timings(finished[0].timings)
+        return costs
+
+    def _ending_costs(self, finished: Finished) -> dict[str, Any]:
+        """llama-server hangs timings on the last chunk: on this one if none with usage follows."""
+        return {} if self._include_usage else {"timings": timings(finished.timings)}
+
+
+class ChatDialect(_OpenAI):
+    """`chat.completion` and its chunks. A chat has one sequence."""
+
+    object_name = "chat.completion"
+    chunk_name = "chat.completion.chunk"
+
+    def whole(self, answers: Sequence[Whole]) -> dict[str, Any]:
+        """One choice with the assistant's message."""
+        choices = [
+            {
+                "finish_reason": answer.finished.reason,
+                "index": index,
+                "message": {"role": "assistant", "content": answer.text},
+            }
+            for index, answer in enumerate(answers)
+        ]
+        return self._document(self.object_name, choices) | self._costs(
+            [answer.finished for answer in answers]
+        )
+
+    def opening(self) -> list[dict[str, Any]]:
+        """The role comes first, with a content of null, so that clients can begin a message."""
+        return [self._delta(0, {"role": "assistant", "content": None}, None)]
+
+    def piece(self, index: int, text: Text) -> dict[str, Any]:
+        """New text as a delta of content."""
+        return self._delta(index, {"content": text.text}, None)
+
+    def ending(self, index: int, finished: Finished) -> dict[str, Any]:
+        """An empty delta with the finish reason."""
+        return self._delta(index, {}, finished.reason) | self._ending_costs(finished)
+
+    def _delta(self, index: int, delta: dict[str, Any], reason: str | None) -> dict[str, Any]:
+        return self._chunk([{"finish_reason": reason, "index": index, "delta": delta}])
+
+
+class CompletionDialect(_OpenAI):
+    """`text_completion`; each prompt has its choice."""
+
+    object_name = "text_completion"
+    chunk_name = "text_completion"
+
+    def whole(self, answers: Sequence[Whole]) -> dict[str, Any]:
+        """One choice a prompt, in the order of the prompts."""
+        choices = [
+            _choice(index, answer.text, answer.finished.reason) for index, answer in enumerate(answers)
+        ]
+        return self._document(self.object_name, choices) | self._costs(
+            [answer.finished for answer in answers]
+        )
+
+    def opening(self) -> list[dict[str, Any]]:
+        """Nothing comes before the text."""
+        return []
+
+    def piece(self, index: int, text: Text) -> dict[str, Any]:
+        """New text."""
+        return self._chunk([_choice(index, text.text, None)])
+
+    def ending(self, index: int, finished: Finished) -> dict[str, Any]:
+        """No text, and the finish reason."""
+        return self._chunk([_choice(index, "", finished.reason)]) | self._ending_costs(finished)
+
+
+def _choice(index: int, text: str, reason: str | None) -> dict[str, Any]:
+    return {"text": text, "index": index, "logprobs": None, "finish_reason": reason}

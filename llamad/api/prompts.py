@@ -1,0 +1,73 @@
+"""Prompts of the completion routes: a text, token ids, a mix of both, or several of these."""
+
+from __future__ import annotations
+
+from llamad.api.fields import Fields, wrong_field
+from llamad.api.generation import Vocabulary
+from llamad.errors import RequestError
+
+PROMPTS_MAX = 128
+
+Prompt = tuple[str | int, ...]
+"""Texts and token ids in their order. `("Hello",)` is the ordinary case."""
+
+
+def parse_prompts(fields: Fields, vocabulary: Vocabulary) -> tuple[Prompt, ...]:
+    """The prompts in `prompt`, at least one. An array that holds a number is one prompt, as in llama-server."""
+    value = fields.raw("prompt")
+    if value is None:
+        raise fields.wrong("prompt", "a string or an array", value)
+    several = isinstance(value, list) and bool(value) and not any(_is_number(part) for part in value)
+    prompts = value if several else [value]
+    if len(prompts) > PROMPTS_MAX:
+        raise RequestError(f"cannot take {len(prompts)} prompts in one request: at most {PROMPTS_MAX}")
+    where = fields.path("prompt")
+    return tuple(
+        _prompt(f"{where}[{index}]" if several else where, prompt, vocabulary.n_vocab)
+        for index, prompt in enumerate(prompts)
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _prompt(where: str, value: object, n_vocab: int) -> Prompt:
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, list):
+        raise wrong_field(where, "a string or an array of token ids and strings", value)
+    if not value:
+        raise wrong_field(where, "at least one token or text", value)
+    return tuple(_segment(f"{where}[{index}]", part, n_vocab) for index, part in enumerate(value))
+
+
+def _segment(where: str, value: object, n_vocab: int) -> str | int:
+    if isinstance(value, str):
+        return value
+    return token_id(where, value, n_vocab)
+
+
+def token_id(where: str, value: object, n_vocab: int) -> int:
+    """A token id of the model, or RequestError."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < n_vocab:
+        raise wrong_field(where, f"a token id from 0 to {n_vocab - 1}", value)
+    return value
+
+
+def prompt_chars(prompt: Prompt) -> int:
+    """Characters of text in a prompt: what tokenising it costs."""
+    return sum(len(part) for part in prompt if isinstance(part, str))
+
+
+def prompt_tokens(prompt: Prompt, vocabulary: Vocabulary) -> tuple[int, ...]:
+    """Token ids; a text at the start gets the model's own begin token, where the model wants one."""
+    tokens: list[int] = []
+    for index, part in enumerate(prompt):
+        if isinstance(part, str):
+            tokens.extend(vocabulary.tokenize(part, index == 0, True))
+        else:
+            tokens.append(part)
+    if not tokens:
+        raise RequestError("cannot generate from an empty prompt", kind="empty-prompt")
+    return tuple(tokens)

@@ -1,0 +1,86 @@
+"""Fields that would change the answer and are not served: refused by name unless they say what happens anyway."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llamad.api.fields import Fields
+from llamad.errors import RequestError
+
+
+def _empty(value: Any) -> bool:
+    return value in (False, 0, "", [], {})
+
+
+def _one(value: Any) -> bool:
+    return isinstance(value, int) and value == 1
+
+
+def _off_below_zero(value: Any) -> bool:
+    return isinstance(value, int | float) and value <= 0
+
+
+def _text_format(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("type") == "text"
+
+
+def _no_choice(value: Any) -> bool:
+    return value in ("none", "auto")
+
+
+def _only_text(value: Any) -> bool:
+    return value in (["text"], [])
+
+
+NEUTRAL: dict[str, Callable[[Any], bool]] = {
+    # OpenAI
+    "n": _one,
+    "best_of": _one,
+    "tools": _empty,
+    "tool_choice": _no_choice,
+    "functions": _empty,
+    "function_call": _no_choice,
+    "response_format": _text_format,
+    "logprobs": _empty,
+    "top_logprobs": _empty,
+    "modalities": _only_text,
+    "audio": _empty,
+    "prediction": _empty,
+    "web_search_options": _empty,
+    "echo": _empty,
+    "suffix": _empty,
+    # llama.cpp
+    "n_cmpl": _one,
+    "n_probs": _empty,
+    "post_sampling_probs": _empty,
+    "grammar": _empty,
+    "json_schema": _empty,
+    "mirostat": _empty,
+    "dynatemp_range": _empty,
+    "xtc_probability": _empty,
+    "dry_multiplier": _empty,
+    "top_n_sigma": _off_below_zero,
+    "adaptive_target": _off_below_zero,
+    "samplers": _empty,
+    "lora": _empty,
+    "n_indent": _empty,
+    "t_max_predict_ms": _off_below_zero,
+    "return_tokens": _empty,
+    "response_fields": _empty,
+    "image_data": _empty,
+}
+"""Field name to the values that ask for nothing."""
+
+
+def refuse_unsupported(fields: Fields) -> None:
+    """Raises RequestError of kind `unsupported-field` for the first field that asks for what is not served."""
+    for name in fields.names():
+        neutral = NEUTRAL.get(name)
+        if neutral is not None and not neutral(fields.raw(name)):
+            raise unsupported(fields.path(name))
+
+
+def unsupported(path: str, what: str = "it is not supported") -> RequestError:
+    """The error of a field, or a part of one, that this server does not serve."""
+    return RequestError(f"cannot serve {path!r}: {what}", kind="unsupported-field", details={"param": path})

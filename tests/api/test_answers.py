@@ -1,0 +1,186 @@
+"""Answers, document by document, as llama-server gives them."""
+
+from __future__ import annotations
+
+import json
+
+from llamad.api.answer import Head, Whole
+from llamad.api.generation import FORBIDDEN, Generation
+from llamad.api.native import NativeDialect, props, slot, token_piece
+from llamad.api.openai import ChatDialect, CompletionDialect, Streaming
+from llamad.api.sse import DONE, frame
+from llamad.engine.vocabulary import Finished, ModelFacts, SamplingParams, SlotView, Text, Timings
+
+HEAD = Head("chatcmpl-1", 1733000000, "the-alias", "b123")
+COST = Timings(prompt_tokens=10, cached_tokens=4, prompt_ms=60.0, predicted_tokens=5, predicted_ms=100.0)
+BY_EOS = Finished(7, "stop", "", COST, slot=2)
+BY_WORD = Finished(7, "stop", "END", COST, slot=2)
+BY_LENGTH = Finished(8, "length", "", COST, slot=0)
+
+USAGE = {
+    "completion_tokens": 5,
+    "prompt_tokens": 10,
+    "total_tokens": 15,
+    "prompt_tokens_details": {"cached_tokens": 4},
+}
+TIMINGS = {
+    "cache_n": 4,
+    "prompt_n": 6,
+    "prompt_ms": 60.0,
+    "prompt_per_token_ms": 10.0,
+    "prompt_per_second": 100.0,
+    "predicted_n": 5,
+    "predicted_ms": 100.0,
+    "predicted_per_token_ms": 20.0,
+    "predicted_per_second": 50.0,
+}
+COMMON = {"created": 1733000000, "id": "chatcmpl-1", "model": "the-alias", "system_fingerprint": "b123"}
+
+
+def chunk(*choices: dict, **more) -> dict:
+    return {"choices": list(choices), **COMMON, "object": "chat.completion.chunk", **more}
+
+
+def test_a_plain_chat_answer() -> None:
+    assert ChatDialect(HEAD, Streaming()).whole([Whole("Hello", BY_EOS)]) == {
+        "choices": [
+            {"finish_reason": "stop", "index": 0, "message": {"role": "assistant", "content": "Hello"}}
+        ],
+        **COMMON,
+        "object": "chat.completion",
+        "usage": USAGE,
+        "timings": TIMINGS,
+    }
+
+
+def test_a_chat_stream() -> None:
+    dialect = ChatDialect(HEAD, Streaming(wanted=True))
+    assert dialect.opening() == [
+        chunk({"finish_reason": None, "index": 0, "delta": {"role": "assistant", "content": None}})
+    ]
+    assert dialect.piece(0, Text(7, "He")) == chunk(
+        {"finish_reason": None, "index": 0, "delta": {"content": "He"}}
+    )
+    assert dialect.ending(0, BY_LENGTH) == chunk(
+        {"finish_reason": "length", "index": 0, "delta": {}}, timings=TIMINGS
+    )
+    assert dialect.closing([BY_LENGTH]) == []
+    assert dialect.ends_with_done
+
+
+def test_usage_comes_last_with_no_choices_when_asked_for() -> None:
+    dialect = ChatDialect(HEAD, Streaming(wanted=True, include_usage=True))
+    assert "timings" not in dialect.ending(0, BY_EOS)
+    assert dialect.closing([BY_EOS]) == [chunk(usage=USAGE, timings=TIMINGS)]
+
+
+def test_a_plain_completion_of_two_prompts_sums_the_usage() -> None:
+    document = CompletionDialect(HEAD, Streaming()).whole([Whole("a", BY_EOS), Whole("b", BY_LENGTH)])
+    assert document == {
+        "choices": [
+            {"text": "a", "index": 0, "logprobs": None, "finish_reason": "stop"},
+            {"text": "b", "index": 1, "logprobs": None, "finish_reason": "length"},
+        ],
+        **COMMON,
+        "object": "text_completion",
+        "usage": {
+            "completion_tokens": 10,
+            "prompt_tokens": 20,
+            "total_tokens": 30,
+            "prompt_tokens_details": {"cached_tokens": 8},
+        },
+    }
+
+
+def test_a_completion_stream() -> None:
+    dialect = CompletionDialect(HEAD, Streaming(wanted=True))
+    assert dialect.opening() == []
+    assert dialect.piece(1, Text(8, "x"))["choices"] == [
+        {"text": "x", "index": 1, "logprobs": None, "finish_reason": None}
+    ]
+    ending = dialect.ending(1, BY_WORD)
+    assert ending["choices"] == [{"text": "", "index": 1, "logprobs": None, "finish_reason": "stop"}]
+    assert ending["timings"] == TIMINGS
+
+
+def test_a_native_answer() -> None:
+    document = NativeDialect(HEAD, [10], Generation(max_tokens=5)).whole([Whole("Hello", BY_WORD)])
+    settings = document.pop("generation_settings")
+    assert settings["n_predict"] == 5
+    assert settings["temperature"] == 0.8
+    assert document == {
+        "index": 0,
+        "content": "Hello",
+        "tokens": [],
+        "id_slot": 2,
+        "stop": True,
+        "model": "the-alias",
+        "tokens_predicted": 5,
+        "tokens_evaluated": 10,
+        "truncated": False,
+        "stop_type": "word",
+        "stopping_word": "END",
+        "tokens_cached": 4,
+        "timings": TIMINGS,
+    }
+
+
+def test_native_stop_types() -> None:
+    dialect = NativeDialect(HEAD, [10], Generation())
+    assert [dialect.ending(0, last)["stop_type"] for last in (BY_EOS, BY_WORD, BY_LENGTH)] == [
+        "eos",
+        "word",
+        "limit",
+    ]
+
+
+def test_native_answers_to_several_prompts_are_an_array() -> None:
+    documents = NativeDialect(HEAD, [10, 10], Generation()).whole([Whole("a", BY_EOS), Whole("b", BY_LENGTH)])
+    assert [document["content"] for document in documents] == ["a", "b"]
+
+
+def test_a_native_stream_counts_as_it_goes() -> None:
+    dialect = NativeDialect(HEAD, [3, 4], Generation())
+    dialect.piece(1, Text(8, "x", tokens=2))
+    assert dialect.piece(1, Text(8, "y", tokens=1)) == {
+        "index": 1,
+        "content": "y",
+        "tokens": [],
+        "stop": False,
+        "tokens_predicted": 3,
+        "tokens_evaluated": 4,
+    }
+    assert not dialect.ends_with_done
+
+
+def test_a_frame_is_one_line_of_json() -> None:
+    data = frame({"text": "a\n\nb żółć"})
+    assert data.startswith(b"data: {")
+    assert data.endswith(b"}\n\n")
+    assert data.count(b"\n") == 2
+    assert json.loads(data[6:]) == {"text": "a\n\nb żółć"}
+    assert DONE == b"data: [DONE]\n\n"
+
+
+def test_settings_of_a_forbidden_token_are_json() -> None:
+    generation = Generation(sampling=SamplingParams(logit_bias=((5, FORBIDDEN), (6, 1.0))))
+    settings = json.loads(frame(NativeDialect(HEAD, [1], generation).ending(0, BY_EOS))[6:])[
+        "generation_settings"
+    ]
+    assert settings["logit_bias"] == [{"token": 5, "bias": False}, {"token": 6, "bias": 1.0}]
+
+
+def test_a_piece_of_half_a_character_is_its_bytes() -> None:
+    assert token_piece(5, "ż".encode()) == {"id": 5, "piece": "ż"}
+    assert token_piece(6, b"\xc5") == {"id": 6, "piece": [0xC5]}
+
+
+def test_props_and_slots() -> None:
+    facts = ModelFacts("llama", "a model", 1, 2, 512, 128, 2048, 300, 64, 4, None, "<s>", "</s>", True)
+    document = props(facts, Generation(max_tokens=7), alias="m", path="/m.gguf", template="T", build="b1")
+    assert document["default_generation_settings"]["n_ctx"] == 128
+    assert document["default_generation_settings"]["params"]["n_predict"] == 7
+    assert (document["total_slots"], document["model_alias"], document["chat_template"]) == (4, "m", "T")
+    busy = slot(SlotView(1, "generating", 128, 9, 10, 4, 5))
+    assert (busy["is_processing"], busy["id_task"], busy["next_token"]) == (True, 9, [{"n_decoded": 5}])
+    assert slot(SlotView(0, "idle", 128, None, 0, 0, 0))["is_processing"] is False
