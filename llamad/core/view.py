@@ -29,6 +29,8 @@ class ModelView:
     signal: int | None
     failures: int
     retry_at: float | None
+    since: float
+    """When the state last changed."""
     last_used_at: float | None
     loaded_at: float | None
 

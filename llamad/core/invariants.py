@@ -1,0 +1,85 @@
+"""What must hold after every step, whatever happened. The simulator checks it; `status` may, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llamad.core.model import Drain, Model, State, StopStage
+from llamad.core.state import Deadline, SchedulerState, Timer
+
+
+def broken(s: SchedulerState) -> list[str]:
+    """Sentences about what does not hold; empty when all is well. O(models + leases)."""
+    return [*_books(s), *_leases(s), *_sets(s), *_queue(s)]
+
+
+def _books(s: SchedulerState) -> Iterator[str]:
+    residents = {model.child: model.name for model in s.models.values() if model.resident}
+    if residents != s.children:
+        yield f"processes {s.children} are not those of the resident models {residents}"
+    if sorted(s.ledger.holders()) != sorted(residents.values()):
+        yield f"room is held by {s.ledger.holders()}, residents are {sorted(residents.values())}"
+    leaving = sum(model.state is State.STOPPING for model in s.models.values())
+    if leaving != s.leaving:
+        yield f"{leaving} processes are leaving, the count says {s.leaving}"
+
+
+def _leases(s: SchedulerState) -> Iterator[str]:
+    seen: dict[object, str] = {}
+    for model in s.models.values():
+        for key in [*model.leases, *model.readers, *model.waiters]:
+            if key in seen:
+                yield f"{key} is at {seen[key]!r} and at {model.name!r}"
+            seen[key] = model.name
+        if (model.leases or model.readers) and model.state not in (State.LOADED, State.STOPPING):
+            yield f"{model.name!r} has leases but is {model.state.value}"
+    leases = {key: name for key, name in seen.items() if key in s.places}
+    if leases != s.places:
+        yield f"places {s.places} differ from the models' own {leases}"
+    if sum(map(len, s.by_worker.values())) != len(s.places):
+        yield "leases by worker are not all leases"
+    if sum(len(model.waiters) for model in s.models.values()) != s.waiting:
+        yield f"the count of waiters is {s.waiting}"
+
+
+def _sets(s: SchedulerState) -> Iterator[str]:
+    models = s.models.values()
+    for name, kept, true in (
+        ("idle", s.idle, {model.name for model in models if model.idle}),
+        ("abandoned", s.abandoned, {m.name for m in models if m.state is State.LOADING and not m.wanted}),
+        ("draining", s.draining, {model.name for model in models if model.drain is Drain.ROOM}),
+    ):
+        if set(kept) != true:
+            yield f"{name} models are {sorted(true)}, the books say {sorted(kept)}"
+    for model in models:
+        if model.drain is not None and model.idle:
+            yield f"{model.name!r} is drained and idle but was not stopped"
+        pressed = model.state is State.STOPPING and model.stop_stage is not StopStage.KILLED
+        if pressed and s.timers.get(Timer(Deadline.STOP, model.name)) is None:
+            yield f"{model.name!r} is asked to leave and nobody will press it"
+        if model.removed and not model.resident:
+            yield f"{model.name!r} is removed and has no process, but is still there"
+
+
+def _queue(s: SchedulerState) -> Iterator[str]:
+    for name in s.queue:
+        if not s.models[name].wanted:
+            yield f"{name!r} is in the queue and nobody wants it"
+    if s.stopping and (s.queue or s.waiting):
+        yield "the daemon stops, but somebody still waits"
+    for model in s.models.values():
+        if model.wanted and not _will_wake(s, model):
+            yield f"{model.name!r} is wanted, {model.state.value}, and nothing will ever serve it"
+    if s.ledger.fits() and any(s.models[name].state is State.UNLOADED for name in s.queue):
+        yield "there is room, and a model without a process waits for it"
+
+
+def _will_wake(s: SchedulerState, model: Model) -> bool:
+    """Some event that must come will answer those who wait for `model`."""
+    match model.state:
+        case State.LOADING | State.STOPPING:
+            return True
+        case State.LOADED:
+            return model.drain is not None or s.timers.get(Timer(Deadline.SUSPECT, model.name)) is not None
+        case State.UNLOADED:
+            return model.name in s.queue and (s.ledger.residents > 0 or s.ledger.fits())

@@ -1,0 +1,168 @@
+"""Leases: ask, grant, refuse, cancel, release; each ask is answered exactly once."""
+
+from __future__ import annotations
+
+from llamad.core.actions import EndLease, GrantLease, QueueLease
+from llamad.core.events import LeaseAnnounced, LeaseAsked, LeaseCancelled, LeaseKey, LeaseReleased, WorkerLost
+from llamad.core.lifecycle import grant, load_failed, not_found, serve_waiters, settle
+from llamad.core.model import Model, State
+from llamad.core.state import Deadline, Refusal, SchedulerState, Timer
+
+SUSPECT_AFTER_S = 1.0
+"""A process that a worker saw die has this long to be reported dead before it is believed alive."""
+
+STOPPING = Refusal("stopping", 503, "cannot take requests: the daemon is stopping", retry_after_s=5.0)
+
+
+def ask(s: SchedulerState, event: LeaseAsked, now: float) -> None:
+    """The decision tree of a request.
+
+    1. The daemon stops, or nobody knows the name: refuse.
+    2. It wants to read only: grant what is loaded, load nothing.
+    3. The model serves: grant, unless this very process was just seen dying.
+    4. It is on its way: wait with the others.
+    5. It is not: refuse if it must not be loaded or has just failed, else queue for room.
+    """
+    name = s.resolve(event.model)
+    if event.key in s.places:
+        return
+    if s.stopping:
+        s.refuse(event.key, STOPPING)
+        return
+    if name is None:
+        s.refuse(event.key, not_found(event.model))
+        return
+    model = s.models[name]
+    if not event.load:
+        _read(s, model, event.key)
+    elif model.serving and event.avoid != model.child:
+        grant(s, model, event.key, now)
+    elif model.serving:
+        if _wait(s, model, event.key, now) and s.timers.get(Timer(Deadline.SUSPECT, name)) is None:
+            s.timers.set(Timer(Deadline.SUSPECT, name), now + SUSPECT_AFTER_S)
+    elif model.state is State.LOADING:
+        _wait(s, model, event.key, now)
+    else:
+        _want(s, model, event, now)
+
+
+def _read(s: SchedulerState, model: Model, key: LeaseKey) -> None:
+    if model.state is not State.LOADED:
+        s.refuse(key, _not_loaded(model, "reading it does not load it"))
+        return
+    model.readers[key] = None
+    s.place(key, model)
+    s.emit(GrantLease(key, model.child, model.name))
+
+
+def _want(s: SchedulerState, model: Model, event: LeaseAsked, now: float) -> None:
+    autoload = s.limits.autoload if event.autoload is None else event.autoload
+    if not autoload and not model.wanted:
+        s.refuse(event.key, _not_loaded(model, "loading on request is off"))
+    elif model.failure is not None and model.failure.retry_at > now:
+        s.refuse(event.key, load_failed(model, now))
+    elif _wait(s, model, event.key, now):
+        s.queue.join(model.name, now)
+        s.emit(QueueLease(event.key, s.queue.position(model.name)))
+
+
+def _not_loaded(model: Model, why: str) -> Refusal:
+    return Refusal("model-not-loaded", 409, f"cannot use model {model.name!r}: it is not loaded, and {why}")
+
+
+def _wait(s: SchedulerState, model: Model, key: LeaseKey, now: float) -> bool:
+    """Become a waiter, within the bounds."""
+    most = s.limits.max_queued
+    if len(model.waiters) >= most:
+        refusal = _queue_full(
+            429, f"{len(model.waiters)} requests wait for model {model.name!r}, the most is {most}"
+        )
+    elif s.waiting >= most:
+        refusal = _queue_full(503, f"{s.waiting} requests wait in all, the most is {most}")
+    else:
+        s.add_waiter(model, key, now)
+        return True
+    s.refuse(key, refusal)
+    return False
+
+
+def _queue_full(status: int, numbers: str) -> Refusal:
+    return Refusal("queue-full", status, f"cannot queue the request: {numbers}", retry_after_s=5.0)
+
+
+def cancel(s: SchedulerState, event: LeaseCancelled, now: float) -> None:
+    """The client left. A cancel that crossed its grant is a release."""
+    _drop(s, event.key, now)
+
+
+def release(s: SchedulerState, event: LeaseReleased, now: float) -> None:
+    _drop(s, event.key, now)
+
+
+def worker_lost(s: SchedulerState, event: WorkerLost, now: float) -> None:
+    keys = list(s.by_worker.get(event.worker, ()))
+    for key in keys:
+        _drop(s, key, now)
+    if keys:
+        s.note(
+            "worker-lost", "", f"worker {event.worker} is gone, {len(keys)} leases ended", leases=len(keys)
+        )
+
+
+def announce(s: SchedulerState, event: LeaseAnnounced, now: float) -> None:
+    """A worker that reconnected holds a lease from before: believe it if the process is still there."""
+    model = s.by_child(event.child)
+    if model is None or event.key in s.places or model.state not in (State.LOADED, State.STOPPING):
+        s.emit(EndLease(event.key, "instance-died", "cannot finish the request: its process is gone"))
+        return
+    s.place(event.key, model)
+    model.leases[event.key] = None
+    model.last_used_at = now
+    s.idle.pop(model.name, None)
+
+
+def _drop(s: SchedulerState, key: LeaseKey, now: float) -> None:
+    """Forget a lease in whatever state it is. Unknown keys were ended before, by this end or the other."""
+    name = s.places.get(key)
+    if name is None:
+        return
+    model = s.models[name]
+    s.forget(key)
+    if key in model.leases:
+        del model.leases[key]
+        model.last_used_at = now
+        settle(s, model, now)
+    elif key in model.readers:
+        del model.readers[key]
+    else:
+        s.remove_waiter(model, key)
+        _waiter_left(s, model, now)
+
+
+def _waiter_left(s: SchedulerState, model: Model, now: float) -> None:
+    if not model.wanted:
+        s.queue.leave(model.name)
+        s.timers.clear(Timer(Deadline.SUSPECT, model.name))
+    s.check_abandoned(model, now)
+
+
+def expire_waiters(s: SchedulerState, model: Model, now: float) -> None:
+    """Refuse those who have waited for the whole of `queue_timeout_s`."""
+    limit_s = s.limits.queue_timeout_s
+    late = [waiter for waiter in model.waiters.values() if waiter.since + limit_s <= now]
+    refusal = Refusal(
+        "queue-timeout",
+        503,
+        f"cannot serve model {model.name!r}: waited {limit_s:.0f} s for it ({model.reason})",
+        retry_after_s=5.0,
+    )
+    for waiter in late:
+        s.remove_waiter(model, waiter.who)
+        s.refuse(waiter.who, refusal)
+    _waiter_left(s, model, now)
+
+
+def trust(s: SchedulerState, model: Model, now: float) -> None:
+    """A process taken for dead is still there: those who avoided it get it after all."""
+    if model.serving and model.waiters:
+        serve_waiters(s, model, now)

@@ -1,0 +1,183 @@
+"""The model machine: one configured model and the life of its process.
+
+    UNLOADED --spawned--> LOADING --ready--> LOADED --stop--> STOPPING --exited--> UNLOADED
+    LOADING --stop--> STOPPING            (a loading process is killed at once: nothing is lost)
+    LOADING, LOADED --exited--> UNLOADED  (unasked: the model has failed)
+
+Two more states of llama.cpp's dialect, `sleeping` and the measuring of memory, join here with the memory books.
+
+Beside the state stand three facts that are no states:
+
+* a *drain*: the process takes no new leases and is stopped when its last one ends. It has a reason; a drain that is
+  no longer wanted is lifted, and the process goes on as if nothing had been.
+* *waiters*: requests and operators that want this model and cannot have it yet. They are answered together.
+* a *failure*: what went wrong last, how often in a row, and until when new requests are refused.
+
+A STOPPING model still holds its room. It is UNLOADED only when the kernel says that the process is gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from llamad.core.events import LeaseKey, ModelEntry
+
+SIGNAL_NAMES = {
+    1: "SIGHUP",
+    2: "SIGINT",
+    3: "SIGQUIT",
+    4: "SIGILL",
+    6: "SIGABRT",
+    7: "SIGBUS",
+    8: "SIGFPE",
+    9: "SIGKILL",
+    11: "SIGSEGV",
+    15: "SIGTERM",
+}
+
+
+class State(Enum):
+    """Where a model's process is."""
+
+    UNLOADED = "unloaded"
+    LOADING = "loading"
+    LOADED = "loaded"
+    STOPPING = "stopping"
+
+
+TRANSITIONS: dict[State, dict[str, State]] = {
+    State.UNLOADED: {"spawned": State.LOADING},
+    State.LOADING: {"ready": State.LOADED, "stop": State.STOPPING, "exited": State.UNLOADED},
+    State.LOADED: {"stop": State.STOPPING, "exited": State.UNLOADED},
+    State.STOPPING: {"exited": State.UNLOADED},
+}
+
+# llama.cpp has no word for a process on its way out; until it is gone it counts as what it was.
+PUBLIC_WORDS = {
+    State.UNLOADED: "unloaded",
+    State.LOADING: "loading",
+    State.LOADED: "loaded",
+    State.STOPPING: "loaded",
+}
+
+
+class Drain(Enum):
+    """Why a loaded model takes no new leases."""
+
+    ROOM = "room"
+    UNLOAD = "unload"
+    CHANGED = "changed"
+    REMOVED = "removed"
+
+
+class StopStage(Enum):
+    """How hard a process has been asked to leave."""
+
+    NONE = 0
+    ASKED = 1
+    TERMINATED = 2
+    KILLED = 3
+
+
+class Ticket(NamedTuple):
+    """An operator that waits for an end state."""
+
+    number: int
+
+
+Who = LeaseKey | Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """Someone who wants a model that is not there yet."""
+
+    who: Who
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong last. `count` failures in a row; requests are refused until `retry_at`."""
+
+    kind: str
+    message: str
+    count: int
+    retry_at: float
+
+
+@dataclass(slots=True)
+class Model:
+    """One model. Only the scheduler's own modules write here."""
+
+    entry: ModelEntry
+    state: State = State.UNLOADED
+    child: int = 0
+    fingerprint: str = ""
+    """Of the configuration that the process was started with."""
+    progress: float = 0.0
+    drain: Drain | None = None
+    stop_stage: StopStage = StopStage.NONE
+    ordered: bool = False
+    """Loading by order (an operator's, or at start): it goes on though nobody waits."""
+    removed: bool = False
+    """Gone from the configuration; forgotten when its process is."""
+    leases: dict[LeaseKey, None] = field(default_factory=dict)
+    readers: dict[LeaseKey, None] = field(default_factory=dict)
+    """Leases that are no use of the model: they neither keep it busy nor move `last_used_at`."""
+    waiters: dict[Who, Waiter] = field(default_factory=dict)
+    unload_tickets: list[Ticket] = field(default_factory=list)
+    last_word: tuple[str, str] | None = None
+    """Kind and message that the process itself gave for its coming exit."""
+    failure: Failure | None = None
+    reason: str = "never loaded"
+    since: float = 0.0
+    """When the state last changed."""
+    exit_code: int | None = None
+    signal: int | None = None
+    """How the last process ended."""
+    loaded_at: float | None = None
+    last_used_at: float | None = None
+
+    @property
+    def name(self) -> str:
+        return self.entry.name
+
+    @property
+    def serving(self) -> bool:
+        """Takes new leases."""
+        return self.state is State.LOADED and self.drain is None
+
+    @property
+    def resident(self) -> bool:
+        """Has a process, and so holds room."""
+        return self.state is not State.UNLOADED
+
+    @property
+    def idle(self) -> bool:
+        """Loaded and used by nobody."""
+        return self.state is State.LOADED and not self.leases
+
+    @property
+    def wanted(self) -> bool:
+        """Somebody is served by loading it."""
+        return bool(self.waiters) or self.ordered
+
+    def move(self, happening: str, now: float) -> None:
+        """Take one transition of the table; anything else is a fault of the scheduler itself."""
+        try:
+            self.state = TRANSITIONS[self.state][happening]
+            self.since = now
+        except KeyError:
+            raise AssertionError(
+                f"{self.name!r} is {self.state.value}, which knows no {happening!r}"
+            ) from None
+
+
+def exit_words(exit_code: int | None, signal: int | None) -> str:
+    """`exited with status 1`, `was killed by SIGKILL`."""
+    if signal is not None:
+        return f"was killed by {SIGNAL_NAMES.get(signal, f'signal {signal}')}"
+    return f"exited with status {exit_code}"

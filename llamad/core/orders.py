@@ -1,0 +1,190 @@
+"""Orders: what an operator wants loaded, unloaded, configured or stopped. Each ticket is answered exactly once."""
+
+from __future__ import annotations
+
+from llamad.core.actions import AnswerTicket, Finish, Terminate
+from llamad.core.events import (
+    Limits,
+    LoadAsked,
+    ModelEntry,
+    ModelsConfigured,
+    StopAsked,
+    TicketDropped,
+    UnloadAsked,
+)
+from llamad.core.leases import STOPPING
+from llamad.core.lifecycle import drain, lift_drain, not_found, stop
+from llamad.core.model import Drain, Model, State, StopStage, Ticket
+from llamad.core.room import trim
+from llamad.core.state import Deadline, Refusal, SchedulerState, Timer
+
+
+def load(s: SchedulerState, event: LoadAsked, now: float) -> None:
+    """Queue for room like a request, but clear a back-off first: an operator who asks has mended something."""
+    ticket = Ticket(event.ticket)
+    name = s.resolve(event.model)
+    if s.stopping:
+        s.refuse(ticket, STOPPING)
+        return
+    if name is None:
+        s.refuse(ticket, not_found(event.model))
+        return
+    model = s.models[name]
+    model.failure = None
+    if model.drain is Drain.UNLOAD:
+        _supersede(s, model)
+        lift_drain(s, model, now)
+    if model.serving:
+        s.emit(AnswerTicket(event.ticket))
+        return
+    model.ordered = True
+    s.add_waiter(model, ticket, now)
+    if model.state is not State.LOADING:
+        s.queue.join(name, now)
+
+
+def _supersede(s: SchedulerState, model: Model) -> None:
+    """A load order overtakes an unload order that still waits for running requests."""
+    refusal = Refusal(
+        "superseded", 409, f"cannot unload {model.name!r}: it was ordered to load again meanwhile"
+    )
+    for ticket in model.unload_tickets:
+        s.refuse(ticket, refusal)
+    model.unload_tickets.clear()
+
+
+def unload(s: SchedulerState, event: UnloadAsked, now: float) -> None:
+    """End the process: at once while loading, after its running requests when loaded, now with `force`."""
+    ticket = Ticket(event.ticket)
+    name = s.resolve(event.model)
+    if name is None:
+        s.refuse(ticket, not_found(event.model))
+        return
+    model = s.models[name]
+    model.ordered = False
+    if not model.resident:
+        s.emit(AnswerTicket(event.ticket))
+        if not model.wanted:
+            s.queue.leave(name)
+        return
+    model.unload_tickets.append(ticket)
+    if model.state is State.LOADING:
+        message = f"cannot load {name!r}: unloaded by an operator while it was loading"
+        s.refuse_waiters(model, Refusal("unloaded", 503, message, retry_after_s=1.0))
+        stop(s, model, "unloaded by an operator while loading", now)
+    elif model.state is State.LOADED and event.force:
+        stop(s, model, "unloaded by force by an operator", now, hard=True)
+    elif model.state is State.LOADED:
+        drain(s, model, Drain.UNLOAD, "unloaded by an operator", now)
+
+
+def drop_ticket(s: SchedulerState, event: TicketDropped) -> None:
+    """Nobody listens any more; what was ordered goes on."""
+    ticket = Ticket(event.ticket)
+    for model in s.models.values():
+        if ticket in model.waiters:
+            s.remove_waiter(model, ticket)
+        elif ticket in model.unload_tickets:
+            model.unload_tickets.remove(ticket)
+
+
+def configure(s: SchedulerState, event: ModelsConfigured, now: float) -> None:
+    """Take a new registry. What is unchanged keeps its process, its cache and its streams."""
+    if s.stopping:
+        return
+    s.limits = event.limits
+    s.ledger.models_max = event.limits.models_max
+    entries = {entry.name: entry for entry in event.models}
+    s.names = _names(event.models)
+    for name in [name for name in s.models if name not in entries]:
+        _remove(s, s.models[name], now)
+    for entry in event.models:
+        _take(s, entry, now)
+    for model in s.models.values():
+        s.arm_waiters(model)
+    if event.starting:
+        _load_at_start(s, event.models, event.limits, now)
+    trim(s, now)
+
+
+def _names(entries: tuple[ModelEntry, ...]) -> dict[str, str]:
+    """Ids win over aliases; of equal aliases the first wins (the configuration has refused them before)."""
+    names: dict[str, str] = {}
+    for entry in entries:
+        for alias in entry.aliases:
+            names.setdefault(alias, entry.name)
+    names.update((entry.name, entry.name) for entry in entries)
+    return names
+
+
+def _take(s: SchedulerState, entry: ModelEntry, now: float) -> None:
+    model = s.models.get(entry.name)
+    if model is None:
+        s.models[entry.name] = Model(entry, since=now)
+        return
+    if model.entry.fingerprint != entry.fingerprint:
+        model.failure = None
+    model.entry = entry
+    model.removed = False
+    current = not model.resident or model.fingerprint == entry.fingerprint
+    if current and model.drain in (Drain.REMOVED, Drain.CHANGED):
+        lift_drain(s, model, now)
+    elif not current and model.state is State.LOADING:
+        stop(s, model, "restarting: its configuration has changed", now)
+    elif not current and model.state is State.LOADED and model.drain not in (Drain.CHANGED, Drain.UNLOAD):
+        drain(s, model, Drain.CHANGED, "drains: its configuration has changed", now)
+
+
+def _remove(s: SchedulerState, model: Model, now: float) -> None:
+    model.removed = True
+    model.ordered = False
+    s.refuse_waiters(model, not_found(model.name))
+    s.queue.leave(model.name)
+    if not model.resident:
+        del s.models[model.name]
+    elif model.state is State.LOADING:
+        stop(s, model, "removed from the configuration", now)
+    elif model.state is State.LOADED and model.drain is not Drain.REMOVED:
+        model.drain = None
+        drain(s, model, Drain.REMOVED, "drains: removed from the configuration", now)
+
+
+def _load_at_start(s: SchedulerState, entries: tuple[ModelEntry, ...], limits: Limits, now: float) -> None:
+    """`load-on-startup`, as far as there is room: loads at start never evict each other."""
+    wanted = [entry.name for entry in entries if entry.load_on_startup]
+    room = len(wanted) if not limits.models_max else limits.models_max
+    for name in wanted[:room]:
+        s.models[name].ordered = True
+        s.queue.join(name, now)
+    for name in wanted[room:]:
+        s.note("skip", name, f"not loaded at start: at most {limits.models_max} models may be loaded")
+
+
+def stop_all(s: SchedulerState, event: StopAsked, now: float) -> None:
+    """Refuse who waits, let running requests end until the deadline, then end everything. May be asked again, sooner."""
+    s.stopping = True
+    s.timers.clear(Timer(Deadline.DRAIN))
+    for model in s.models.values():
+        model.ordered = False
+        s.refuse_waiters(model, STOPPING)
+        s.queue.leave(model.name)
+        if model.state is State.LOADING or model.idle:
+            stop(s, model, "stopped with the daemon", now)
+    s.timers.set(Timer(Deadline.SHUTDOWN), max(now, event.deadline))
+
+
+def shut_down(s: SchedulerState, now: float) -> None:
+    """Time is up for what still runs: terminate, and kill half a stop-timeout later."""
+    for model in s.models.values():
+        if model.state is State.LOADED:
+            stop(s, model, "stopped with the daemon, its requests took too long", now)
+        if model.state is State.STOPPING and model.stop_stage is StopStage.ASKED:
+            model.stop_stage = StopStage.TERMINATED
+            s.emit(Terminate(model.child))
+
+
+def finish(s: SchedulerState) -> None:
+    """Say so when the last process is gone."""
+    if s.stopping and not s.children and not s.finished:
+        s.finished = True
+        s.emit(Finish())
