@@ -83,28 +83,33 @@ make_venv() { # VENV
 
 # Installs the checkout into VENV, unless nothing that decides about the result has changed since the last time.
 install_llamad() { # VENV EXTRAS(comma-separated or empty) EDITABLE(yes|no)
-    local venv=$1 extras=$2 editable=$3 wheel stamp target=$ROOT
+    local venv=$1 extras=$2 editable=$3 stamp target=$ROOT wheel
+    stamp=$(installation_stamp "$@")
+    [ "$(cat "$venv/llamad-installed" 2>/dev/null)" != "$stamp" ] || return 0
     wheel=$(llama_wheel "$venv")
-    stamp=$(
-        {
-            cat "$ROOT/setup.cfg" "$ROOT/pyproject.toml" "$CONSTRAINTS" "$ROOT/llamad/__init__.py"
-            printf '%s\n' "$ROOT" "$wheel" "$extras" "$editable"
-            "$venv/bin/python" -V
-        } | sha256sum
-    )
-    if [ "$editable" = yes ] && [ "$(cat "$venv/llamad-installed" 2>/dev/null)" = "$stamp" ]; then
-        return
-    fi
     say "installing llamad${extras:+ with its extras $extras} and what it needs into $venv"
     [ "$editable" = yes ] || target=$(copy_of_package)
-    [ -z "$extras" ] || target="${target}[$extras]"
     "$venv/bin/python" -m pip install --quiet --force-reinstall --no-deps "$wheel"
-    if [ "$editable" = yes ]; then
-        "$venv/bin/python" -m pip install --quiet --constraint "$CONSTRAINTS" --editable "$target"
-    else
-        "$venv/bin/python" -m pip install --quiet --constraint "$CONSTRAINTS" "$target"
-    fi
+    local options=(--quiet --constraint "$CONSTRAINTS")
+    [ "$editable" = no ] || options+=(--editable)
+    "$venv/bin/python" -m pip install "${options[@]}" "$target${extras:+[$extras]}"
+    [ "$editable" = yes ] || rm -rf "$target"
     printf '%s\n' "$stamp" >"$venv/llamad-installed"
+}
+
+installation_stamp() { # VENV EXTRAS EDITABLE
+    local editable=$3
+    {
+        cat "$ROOT/setup.cfg" "$ROOT/pyproject.toml" "$CONSTRAINTS" "$ROOT/llamad/__init__.py"
+        wheel_key "$1"
+        printf '%s\n' "$2" "$editable"
+        "$1/bin/python" -V
+        if [ "$editable" = yes ]; then
+            printf '%s\n' "$ROOT"
+        else
+            (cd "$ROOT" && find llamad -name '*.py' -print0 | sort -z | xargs -0 sha256sum)
+        fi
+    } | sha256sum
 }
 
 # Prints a directory with the package alone: the build writes beside its input, and a checkout may be read-only.
