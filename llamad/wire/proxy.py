@@ -20,7 +20,6 @@ from __future__ import annotations
 import msgspec
 
 from llamad.errors import ProtocolError
-from llamad.units import MIB
 
 LISTENER_FD_FIRST = 3
 LINE_BYTES_MAX = 64 * 1024
@@ -37,7 +36,7 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
     admin_socket: str
     listeners: int
     workers: int = 2
-    max_body_bytes: int = 128 * MIB
+    max_body_bytes: int = 128 << 20
     timeout_s: int = 600
     keepalive_s: int = 75
     graceful_timeout_s: int = 600

@@ -1,0 +1,114 @@
+"""One upstream's answer on its way to one client: the stream that Falcon iterates, and how it ends.
+
+    RUNNING --end of body--> WHOLE
+    RUNNING --upstream broke--> BROKEN     an event stream gets one error frame and its end, anything else is cut
+    RUNNING --ended by us--> LEFT         the client hung up
+
+What can be framed is framed, because a client of an event stream has a parser for it and nothing else tells a short
+answer from a finished one. There is no `[DONE]` after an error. A plain answer has a length or chunks, so cutting the
+connection is the one honest end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from enum import Enum
+
+import falcon.asgi
+import msgspec
+
+from llamad.errors import LlamadError
+from llamad.proxy.connection import Connection, UpstreamBroke
+from llamad.proxy.heads import answer_headers
+from llamad.proxy.pool import Pool
+
+log = logging.getLogger(__name__)
+
+Reason = Callable[[UpstreamBroke], Awaitable[LlamadError]]
+
+
+class AnswerState(Enum):
+    """How far an answer has come."""
+
+    RUNNING = "running"
+    WHOLE = "whole"
+    BROKEN = "broken"
+    LEFT = "left"
+
+
+class AnswerCut(asyncio.CancelledError):
+    """Ends a request whose answer cannot be finished.
+
+    For gunicorn a cancelled request is one whose connection it closes without a further byte or log line, which is what
+    has to happen here; the cause has been logged.
+    """
+
+
+class Answer:
+    """An open exchange as an async iterator of body chunks. `end` may be called on every way out."""
+
+    def __init__(self, pool: Pool, address: str, connection: Connection, reason: Reason) -> None:
+        self._pool = pool
+        self._address = address
+        self._connection = connection
+        self._reason = reason
+        self._last_two = b""
+        self._ended = False
+        self.status = connection.status
+        self.state = AnswerState.RUNNING
+        self.sent_bytes = 0
+        headers = {name.lower(): value.lower() for name, value in connection.headers}
+        self.is_event_stream = headers.get(b"content-type", b"").startswith(b"text/event-stream")
+        self._can_frame = (
+            self.is_event_stream and b"content-encoding" not in headers and b"content-length" not in headers
+        )
+
+    def send_head(self, resp: falcon.asgi.Response) -> None:
+        """Hand status, headers and this stream to Falcon."""
+        resp.status = self.status
+        for name, value in answer_headers(self._connection.headers):
+            resp.append_header(name, value)
+        if self.is_event_stream:
+            resp.set_header("x-accel-buffering", "no")
+            resp.set_header("cache-control", "no-cache")
+        resp.stream = self
+
+    def __aiter__(self) -> Answer:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self.state is not AnswerState.RUNNING:
+            raise StopAsyncIteration
+        try:
+            chunk = await self._connection.next_chunk()
+        except UpstreamBroke as broke:
+            return await self._broken(broke)
+        if chunk is None:
+            self.state = AnswerState.WHOLE
+            raise StopAsyncIteration
+        self.sent_bytes += len(chunk)
+        if self._can_frame:
+            self._last_two = (self._last_two + chunk[-2:])[-2:]
+        return chunk
+
+    async def _broken(self, broke: UpstreamBroke) -> bytes:
+        self.state = AnswerState.BROKEN
+        error = await self._reason(broke)
+        log.warning("%s (after %d bytes)", error.message, self.sent_bytes)
+        if not self._can_frame:
+            raise AnswerCut(error.message)
+        return self._end_of_event() + b"data: " + msgspec.json.encode(error.body()) + b"\n\n"
+
+    def _end_of_event(self) -> bytes:
+        """The blank line that an event cut short lacks, so that the error is an event of its own."""
+        return b"" if self._last_two in (b"", b"\n\n") else b"\n\n"
+
+    def end(self) -> None:
+        """Give the connection back; an upstream that is still answering sees its client hang up."""
+        if self.state is AnswerState.RUNNING:
+            self.state = AnswerState.LEFT
+        if not self._ended:
+            self._ended = True
+            self._pool.give_back(self._address, self._connection)

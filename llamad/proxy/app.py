@@ -1,0 +1,198 @@
+"""The ASGI app of a worker: Falcon's router over the handlers, errors as JSON, one place that undoes what was taken.
+
+Front (body limit, cleanup)  ->  Falcon (marks, routes, errors)  ->  handlers  ->  relays  ->  upstreams
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from typing import Any
+
+import falcon
+import falcon.asgi
+import msgspec
+
+from llamad import __version__
+from llamad.errors import LlamadError, RequestError, error_body
+from llamad.proxy import handlers
+from llamad.proxy.heads import request_id_of
+from llamad.proxy.lease import LeaseClient
+from llamad.proxy.lookup import INFERENCE_PATHS
+from llamad.proxy.pool import Pool
+from llamad.proxy.relay import InstanceRelay, SupervisorRelay
+from llamad.proxy.request import (
+    CLEANUP_KEY,
+    REQUEST_ID_KEY,
+    Request,
+    check_length,
+    declared_length,
+    retry_after,
+)
+from llamad.wire.proxy import ProxySettings
+
+log = logging.getLogger(__name__)
+
+SERVER = f"llamad/{__version__}"
+_PATH_SHOWN_MAX = 200
+
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class Front:
+    """What Falcon cannot do: refuse a body before any of it is taken, and undo whatever way a request's call ends."""
+
+    def __init__(self, settings: ProxySettings, leases: LeaseClient, pool: Pool) -> None:
+        self._max_body_bytes = settings.max_body_bytes
+        self._falcon = _falcon_app(settings, leases, pool)
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._falcon(scope, receive, send)
+            return
+        scope[REQUEST_ID_KEY] = request_id_of(_request_id_given(scope))
+        with ExitStack() as cleanup:
+            scope[CLEANUP_KEY] = cleanup
+            try:
+                check_length(declared_length(scope) or 0, self._max_body_bytes)
+                first = await receive()
+                if first["type"] == "http.disconnect":
+                    raise RequestError(
+                        "cannot read the body: nothing came", kind="body-cut-short", status=408
+                    )
+            except RequestError as error:
+                await _send_error(send, error, scope[REQUEST_ID_KEY])
+                return
+            await self._falcon(scope, _replay(first, receive), send)
+
+
+def build(settings: ProxySettings) -> Front:
+    """The app; it touches neither loop nor socket before its lifespan starts, so it can be built before a fork."""
+    return Front(settings, LeaseClient(settings.lease_socket), Pool())
+
+
+class _Marks:
+    """What every answer carries."""
+
+    async def process_response(
+        self, req: Request, resp: falcon.asgi.Response, resource: object, req_succeeded: bool
+    ) -> None:
+        resp.set_header("x-request-id", req.id)
+        if resp.get_header("server") is None:
+            resp.set_header("server", SERVER)
+
+
+class _Links:
+    """The worker's connections, for as long as the app lives. The first hello says that this worker serves."""
+
+    def __init__(self, leases: LeaseClient, pool: Pool) -> None:
+        self._leases = leases
+        self._pool = pool
+
+    async def process_startup(self, scope: dict[str, Any], event: dict[str, Any]) -> None:
+        await self._leases.start()
+
+    async def process_shutdown(self, scope: dict[str, Any], event: dict[str, Any]) -> None:
+        await self._leases.stop()
+        self._pool.close()
+
+
+def _falcon_app(settings: ProxySettings, leases: LeaseClient, pool: Pool) -> falcon.asgi.App[Any, Any]:
+    app = falcon.asgi.App(
+        request_type=Request, middleware=[_Marks(), handlers.NoWebSockets(), _Links(leases, pool)]
+    )
+    # An answer that an upstream sent without a type goes on without one.
+    app.resp_options.default_media_type = None  # type: ignore[assignment]
+    app.add_error_handler(Exception, _answer_unexpected)
+    app.add_error_handler(falcon.HTTPError, _answer_falcon_error)
+    app.add_error_handler(LlamadError, _answer_llamad_error)
+    _add_routes(app, settings, InstanceRelay(leases, pool), SupervisorRelay(settings.admin_socket, pool))
+    return app
+
+
+def _add_routes(
+    app: falcon.asgi.App[Any, Any],
+    settings: ProxySettings,
+    instances: InstanceRelay,
+    supervisor: SupervisorRelay,
+) -> None:
+    inference = handlers.Inference(instances, settings.max_body_bytes)
+    for path in INFERENCE_PATHS:
+        app.add_route(path, inference)
+    app.add_route("/props", handlers.Props(instances, supervisor))
+    app.add_route("/slots", handlers.InstanceRead(instances))
+    app.add_route("/lora-adapters", handlers.InstanceRead(instances))
+    app.add_route("/slots/{slot}", handlers.InstanceAction(instances, settings.max_body_bytes))
+    for path, handler in handlers.supervisor_routes(supervisor).items():
+        app.add_route(path, handler)
+    for path in ("/health", "/v1/health"):
+        app.add_route(path, handlers.Health())
+    app.add_route("/", handlers.Banner())
+
+
+# ---- errors
+
+
+async def _answer_llamad_error(
+    req: Request, resp: falcon.asgi.Response, error: LlamadError, params: dict[str, Any]
+) -> None:
+    handlers.answer_json(resp, error.status, msgspec.json.encode(error.body()))
+    if error.retry_after_s is not None:
+        resp.set_header("retry-after", retry_after(error.retry_after_s))
+
+
+async def _answer_falcon_error(
+    req: Request, resp: falcon.asgi.Response, error: falcon.HTTPError, params: dict[str, Any]
+) -> None:
+    path = req.path[:_PATH_SHOWN_MAX]
+    if error.status_code == 404:
+        kind, message = "route-not-found", f"cannot find {path}: no such route"
+    elif error.status_code == 405:
+        kind, message = "method-not-allowed", f"cannot {req.method} {path}: the route does not take it"
+    else:
+        kind, message = "bad-request", f"cannot take the request: {error.description or error.title}"
+    resp.set_headers(error.headers or {})
+    body = error_body(kind, error.status_code, message)
+    handlers.answer_json(resp, error.status_code, msgspec.json.encode(body))
+
+
+async def _answer_unexpected(
+    req: Request, resp: falcon.asgi.Response, error: Exception, params: dict[str, Any]
+) -> None:
+    log.error("cannot answer request %s", req.id, exc_info=error)
+    body = error_body("internal", 500, f"cannot answer: internal error, request id {req.id}")
+    handlers.answer_json(resp, 500, msgspec.json.encode(body))
+
+
+async def _send_error(send: Send, error: LlamadError, request_id: str) -> None:
+    body = msgspec.json.encode(error.body())
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"server", SERVER.encode()),
+        (b"x-request-id", request_id.encode()),
+    ]
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+# ---- ASGI
+
+
+def _request_id_given(scope: dict[str, Any]) -> str | None:
+    for name, value in scope["headers"]:
+        if name == b"x-request-id":
+            return str(value, "latin-1")
+    return None
+
+
+def _replay(first: dict[str, Any], receive: Receive) -> Receive:
+    """Events from the first one on; Falcon would answer nothing at all if it saw a disconnect first."""
+    waiting = [first]
+
+    async def replayed() -> dict[str, Any]:
+        return waiting.pop() if waiting else await receive()
+
+    return replayed

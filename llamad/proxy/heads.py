@@ -1,0 +1,84 @@
+"""Heads on their way through: what of them stays, goes and is added. Pure.
+
+Both servers frame each hop themselves, so the fields of a hop (RFC 9110, section 7.6.1) and the framing end here.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable
+
+Header = tuple[bytes, bytes]
+
+_OF_A_HOP = frozenset(
+    (
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    )
+)
+# Said anew towards an instance. `expect` has been answered here; the client's key is no business of an instance.
+_OF_A_REQUEST = frozenset((b"host", b"content-length", b"expect", b"authorization", b"x-request-id"))
+_SANE_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
+
+
+def request_id_of(given: str | None) -> str:
+    """The client's own id when it can stand in a header and a log line, else a new one."""
+    if given and _SANE_REQUEST_ID.fullmatch(given):
+        return given
+    return uuid.uuid4().hex
+
+
+def request_head(
+    method: str,
+    target: bytes,
+    headers: Iterable[Header],
+    *,
+    host: str,
+    authorization: bytes | None,
+    body_bytes: int,
+    request_id: str,
+) -> bytes:
+    """The head of a request to an upstream; `target` is the path and query as they came."""
+    headers = list(headers)
+    gone = _OF_A_HOP | _OF_A_REQUEST | _named_in_connection(headers)
+    parts = [b"%s %s HTTP/1.1\r\nhost: %s\r\n" % (method.encode(), target, host.encode())]
+    parts.extend(b"%s: %s\r\n" % header for header in headers if header[0].lower() not in gone)
+    if authorization:
+        parts.append(b"authorization: %s\r\n" % authorization)
+    if body_bytes or method != "GET":
+        parts.append(b"content-length: %d\r\n" % body_bytes)
+    parts.append(b"x-request-id: %s\r\n\r\n" % request_id.encode())
+    return b"".join(parts)
+
+
+def answer_headers(headers: list[Header]) -> list[tuple[str, str]]:
+    """The headers of an upstream's answer that go on to the client; its content length stays."""
+    gone = _OF_A_HOP | _named_in_connection(headers) | {b"x-request-id"}
+    return [
+        (name.decode("latin-1"), value.decode("latin-1"))
+        for name, value in headers
+        if name.lower() not in gone
+    ]
+
+
+def target_of(raw_path: bytes, query: bytes) -> bytes:
+    """The request target of an ASGI scope's two parts."""
+    return raw_path + b"?" + query if query else raw_path
+
+
+def _named_in_connection(headers: list[Header]) -> frozenset[bytes]:
+    """Fields that a peer declared to be for this hop only."""
+    return frozenset(
+        field.strip().lower()
+        for name, value in headers
+        if name.lower() == b"connection"
+        for field in value.split(b",")
+    )

@@ -1,0 +1,239 @@
+"""A worker's end of the lease socket: one connection, many leases on it (`llamad.wire.lease` has the protocol).
+
+A lease is a promise to say `release` exactly once, and an ask a promise to say `cancel` or to take the answer. Both are
+kept on every way out, the asker's cancellation included. When the connection is lost, asks in wait fail at once, as
+nobody will answer them; granted leases live on, because their streams may well finish, and are announced again in the
+next `hello`, so that a supervisor does not evict under them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from typing import cast
+
+from llamad.errors import LlamadError, ProtocolError, UnavailableError
+from llamad.wire import lease as wire
+
+RECONNECT_FIRST_S = 0.05
+RECONNECT_MAX_S = 2.0
+# Once a stream has broken, the supervisor tells why as soon as it has reaped the child; clients wait that long for it.
+REASON_WITHIN_S = 0.5
+
+log = logging.getLogger(__name__)
+
+
+class Lease:
+    """A granted lease. `release` may be called on every way out: only the first counts."""
+
+    def __init__(self, leases: LeaseClient, granted: wire.Granted) -> None:
+        self._leases = leases
+        self._ended: asyncio.Future[wire.Ended] = asyncio.get_running_loop().create_future()
+        self.number = granted.lease
+        self.child = granted.child
+        self.model = granted.model
+        self.address = granted.address
+        self.token = granted.token
+
+    def release(self, outcome: str, *, status: int = 0, sent_bytes: int = 0, took_s: float = 0.0) -> None:
+        self._leases.release(
+            self,
+            wire.Release(self.number, outcome=outcome, status=status, sent_bytes=sent_bytes, took_s=took_s),
+        )
+
+    async def why_ended(self) -> str | None:
+        """What the supervisor says of the child's end, if it does so soon."""
+        if not self._leases.connected and not self._ended.done():
+            return None
+        try:
+            async with asyncio.timeout(REASON_WITHIN_S):
+                return (await asyncio.shield(self._ended)).message
+        except TimeoutError:
+            return None
+
+    def child_ended(self, ended: wire.Ended) -> None:
+        if not self._ended.done():
+            self._ended.set_result(ended)
+
+
+class LeaseClient:
+    """Asks and holds leases over a connection that comes back by itself."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._next = 0
+        self._asked: dict[int, asyncio.Future[Lease]] = {}
+        self._held: dict[int, Lease] = {}
+        self._link: _Link | None = None
+        self._connector: asyncio.Task[None] | None = None
+
+    @property
+    def connected(self) -> bool:
+        return self._link is not None
+
+    @property
+    def held_count(self) -> int:
+        return len(self._held)
+
+    async def start(self) -> None:
+        """Connect, and keep connected until `stop`. Returns after the first try, whether it succeeded or not."""
+        await self._try_connect()
+        self._connector = asyncio.create_task(self._keep_connected())
+
+    async def stop(self) -> None:
+        if self._connector is not None:
+            self._connector.cancel()
+            await asyncio.gather(self._connector, return_exceptions=True)
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+
+    async def ask(
+        self, model: str, *, autoload: bool | None = None, load: bool = True, avoid: int = 0
+    ) -> Lease:
+        """Wait for a lease. Raises LlamadError with the supervisor's own refusal, or `supervisor-gone`."""
+        if self._link is None:
+            raise _supervisor_gone()
+        if len(self._asked) + len(self._held) >= wire.LEASES_PER_WORKER_MAX:
+            raise UnavailableError(
+                f"cannot take more than {wire.LEASES_PER_WORKER_MAX} requests in one worker",
+                kind="worker-full",
+                retry_after_s=1,
+            )
+        self._next += 1
+        number = self._next
+        answer: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
+        self._asked[number] = answer
+        self._send(wire.Ask(number, model, autoload=autoload, load=load, avoid=avoid))
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            self._withdraw(number, answer)
+            raise
+
+    def release(self, lease: Lease, message: wire.Release) -> None:
+        if self._held.pop(lease.number, None) is not None:
+            self._send(message)
+
+    def _withdraw(self, number: int, answer: asyncio.Future[Lease]) -> None:
+        """The client left; the grant may have come in the same moment."""
+        if self._asked.pop(number, None) is not None:
+            self._send(wire.Cancel(number))
+        elif answer.done() and not answer.cancelled() and answer.exception() is None:
+            answer.result().release("hung-up")
+
+    def _send(self, message: wire.Message) -> None:
+        if self._link is not None:
+            self._link.send(message)
+
+    # ---- from the link
+
+    def received(self, message: wire.FromSupervisor) -> None:
+        """Messages for leases that are unknown here crossed a cancel or a release, and are void."""
+        match message:
+            case wire.Granted():
+                self._granted(message)
+            case wire.Refused():
+                answer = self._asked.pop(message.lease, None)
+                if answer is not None and not answer.done():
+                    answer.set_exception(_refusal(message))
+            case wire.Ended():
+                if message.lease in self._held:
+                    self._held[message.lease].child_ended(message)
+            case wire.Queued():
+                pass
+
+    def _granted(self, message: wire.Granted) -> None:
+        answer = self._asked.get(message.lease)
+        if answer is None or answer.done():
+            # Done but still asked: its asker has been cancelled and is about to withdraw, which frees the grant.
+            return
+        del self._asked[message.lease]
+        lease = self._held[message.lease] = Lease(self, message)
+        answer.set_result(lease)
+
+    def link_lost(self, link: _Link) -> None:
+        if link is not self._link:
+            return
+        self._link = None
+        log.warning(
+            "lost the supervisor: %d requests in wait fail, %d go on", len(self._asked), len(self._held)
+        )
+        asked, self._asked = self._asked, {}
+        for answer in asked.values():
+            if not answer.done():
+                answer.set_exception(_supervisor_gone())
+
+    # ---- connecting
+
+    async def _keep_connected(self) -> None:
+        pause_s = RECONNECT_FIRST_S
+        while True:
+            if self._link is not None:
+                await self._link.lost.wait()
+                pause_s = RECONNECT_FIRST_S
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RECONNECT_MAX_S)
+            await self._try_connect()
+
+    async def _try_connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            _, link = await loop.create_unix_connection(lambda: _Link(self), self._path)
+        except OSError as error:
+            log.debug("cannot reach the supervisor at %s: %s", self._path, error)
+            return
+        self._link = link
+        held = [wire.Held(lease.number, lease.child, lease.model) for lease in self._held.values()]
+        link.send(wire.Hello(os.getpid(), held=held))
+
+
+class _Link(asyncio.Protocol):
+    """One connection to the supervisor. The loop joins the writes of one tick."""
+
+    def __init__(self, leases: LeaseClient) -> None:
+        self._leases = leases
+        self._side = wire.WorkerSide()
+        self._transport: asyncio.Transport | None = None
+        self.lost = asyncio.Event()
+
+    def send(self, message: wire.Message) -> None:
+        if self._transport is not None and not self.lost.is_set():
+            self._transport.write(wire.encode(message))
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for message in self._side.feed(data):
+                self._leases.received(message)
+        except ProtocolError as error:
+            log.error("cannot go on with the supervisor: %s", error)
+            if self._transport is not None:
+                self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.set()
+        self._leases.link_lost(self)
+
+
+def _refusal(refused: wire.Refused) -> LlamadError:
+    return LlamadError(
+        refused.message,
+        kind=refused.kind,
+        status=refused.status,
+        retry_after_s=refused.retry_after_s,
+        details=refused.details,
+    )
+
+
+def _supervisor_gone() -> UnavailableError:
+    return UnavailableError(
+        "cannot reach the supervisor: it is restarting or gone", kind="supervisor-gone", retry_after_s=1
+    )
