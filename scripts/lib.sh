@@ -202,5 +202,6 @@ require_programs() {
     fi
     say "installing ${missing[*]} with apt-get"
     apt-get update --quiet=2
-    DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --yes --no-install-recommends "${missing[@]}" >/dev/null
+    # RUNLEVEL=1: a service that comes with a package (nginx) is not to be started on this machine.
+    DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install --quiet=2 --yes --no-install-recommends "${missing[@]}" >/dev/null
 }
