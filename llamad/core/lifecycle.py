@@ -57,7 +57,6 @@ def ready(s: SchedulerState, event: ChildReady, now: float) -> None:
         return
     model.move("ready", now)
     model.progress = 1.0
-    model.ordered = False
     model.loaded_at = now
     model.reason = "loaded"
     s.abandoned.pop(model.name, None)
@@ -69,6 +68,7 @@ def ready(s: SchedulerState, event: ChildReady, now: float) -> None:
 
 def serve_waiters(s: SchedulerState, model: Model, now: float) -> None:
     """Give all who waited what they waited for."""
+    model.ordered = False
     s.queue.leave(model.name)
     for who in s.take_waiters(model):
         if isinstance(who, Ticket):
@@ -90,7 +90,6 @@ def stop(s: SchedulerState, model: Model, reason: str, now: float, *, hard: bool
     loading = model.state is State.LOADING
     model.move("stop", now)
     model.reason = reason
-    model.ordered = False
     model.drain = None
     s.leaving += 1
     s.idle.pop(model.name, None)
@@ -126,15 +125,15 @@ def press(s: SchedulerState, model: Model, now: float) -> None:
 def drain(s: SchedulerState, model: Model, why: Drain, reason: str, now: float) -> None:
     """Close a loaded model for new leases; it stops when the last one ends, which may be now.
 
-    A stronger reason replaces a weaker one: who drains for room can still be unloaded by order.
+    A weaker reason never replaces a stronger one: who was told to unload unloads, whatever else changes its mind.
     """
-    if model.drain is None or model.drain is Drain.ROOM:
+    if model.drain is None or why >= model.drain:
         model.drain = why
-    if why is Drain.ROOM:
+        model.reason = reason
+    if model.drain is Drain.ROOM:
         s.draining[model.name] = None
     else:
         s.draining.pop(model.name, None)
-    model.reason = reason
     s.note("drain", model.name, reason, leases=len(model.leases))
     settle(s, model, now)
 

@@ -19,7 +19,7 @@ A STOPPING model still holds its room. It is UNLOADED only when the kernel says 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import NamedTuple
 
 from llamad.core.events import LeaseKey, ModelEntry
@@ -63,13 +63,17 @@ PUBLIC_WORDS = {
 }
 
 
-class Drain(Enum):
-    """Why a loaded model takes no new leases."""
+class Drain(IntEnum):
+    """Why a loaded model takes no new leases, the weakest reason first."""
 
-    ROOM = "room"
-    UNLOAD = "unload"
-    CHANGED = "changed"
-    REMOVED = "removed"
+    ROOM = 1
+    """Another model has waited too long; lifted when it no longer waits."""
+    CHANGED = 2
+    """Its configuration has changed; lifted if it changes back."""
+    REMOVED = 3
+    """It left the configuration; lifted if it comes back."""
+    UNLOAD = 4
+    """An operator wants it gone; lifted by an order to load it."""
 
 
 class StopStage(Enum):

@@ -62,10 +62,10 @@ def unload(s: SchedulerState, event: UnloadAsked, now: float) -> None:
         return
     model = s.models[name]
     model.ordered = False
+    if not model.wanted:
+        s.queue.leave(name)
     if not model.resident:
         s.emit(AnswerTicket(event.ticket))
-        if not model.wanted:
-            s.queue.leave(name)
         return
     model.unload_tickets.append(ticket)
     if model.state is State.LOADING:
@@ -131,7 +131,7 @@ def _take(s: SchedulerState, entry: ModelEntry, now: float) -> None:
         lift_drain(s, model, now)
     elif not current and model.state is State.LOADING:
         stop(s, model, "restarting: its configuration has changed", now)
-    elif not current and model.state is State.LOADED and model.drain not in (Drain.CHANGED, Drain.UNLOAD):
+    elif not current and model.state is State.LOADED and (model.drain is None or model.drain < Drain.CHANGED):
         drain(s, model, Drain.CHANGED, "drains: its configuration has changed", now)
 
 
@@ -144,8 +144,7 @@ def _remove(s: SchedulerState, model: Model, now: float) -> None:
         del s.models[model.name]
     elif model.state is State.LOADING:
         stop(s, model, "removed from the configuration", now)
-    elif model.state is State.LOADED and model.drain is not Drain.REMOVED:
-        model.drain = None
+    elif model.state is State.LOADED:
         drain(s, model, Drain.REMOVED, "drains: removed from the configuration", now)
 
 

@@ -54,7 +54,7 @@ def test_the_least_recently_used_idle_model_leaves() -> None:
 
 
 def test_a_running_request_is_never_cut_by_another_models_load() -> None:
-    d = Driver("a", "b", models_max=1, drain_after_s=30)
+    d = Driver("a", "b", models_max=1, drain_after_s=30, queue_timeout_s=0)
     d.loaded("a")
     stream = d.ask("a")
     d.ask("b")
