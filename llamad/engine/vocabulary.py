@@ -79,6 +79,7 @@ class Finished:
     """The last word on a request that ended well; remaining text came before in a Text.
 
     `reason`: `stop` (end of generation or a stop string, then `stop_word`), `length` (max_tokens or the context).
+    `seed` is the one that was used, also where SEED_RANDOM was asked for: sending it again repeats the draws.
     """
 
     id: int
@@ -86,6 +87,7 @@ class Finished:
     stop_word: str
     timings: Timings
     slot: int
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,94 @@
+"""What the engine needs of an inference library. `llama` has the real one; tests bring a toy model.
+
+All calls but `tokenize`, `detokenize`, `piece`, `is_eog` and `abort` come from one thread, the engine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from llamad.engine.sampling import Chain, Row, Stage
+from llamad.engine.vocabulary import ModelFacts
+
+
+class Entry(NamedTuple):
+    """Consecutive tokens of one sequence, from position `start`. `logits`: of the last token."""
+
+    sequence: int
+    start: int
+    tokens: Sequence[int]
+    logits: bool
+
+
+class Outcome(Enum):
+    """How a decode call ended."""
+
+    DONE = "done"
+    FULL = "full"
+    """No room in the memory for this batch; nothing has changed."""
+    ABORTED = "aborted"
+    """Ended by `abort`; a part may have been evaluated."""
+    INVALID = "invalid"
+    """The batch was refused; nothing has changed."""
+    BROKEN = "broken"
+    """The computation failed; a part may have been evaluated."""
+
+
+class Backend(Protocol):
+    """One loaded model with one context."""
+
+    facts: ModelFacts
+    n_step: int
+    """Most tokens one decode call should carry."""
+    n_swa: int
+    """Sliding window in tokens, 0 where the memory keeps everything."""
+
+    def decode(self, entries: Sequence[Entry]) -> Outcome:
+        """Evaluate one batch: at most `n_step` tokens."""
+        ...
+
+    def logits(self, index: int) -> Row:
+        """Logits of the `index`-th flagged entry of the last decode: a view that the next decode overwrites."""
+        ...
+
+    def abort(self) -> None:
+        """End the decode call that is running or comes next, as soon as possible. From any thread."""
+        ...
+
+    def rearm(self) -> None:
+        """Forget an `abort`: the next decode call runs."""
+        ...
+
+    def pos_min(self, sequence: int) -> int:
+        """The oldest position held of a sequence, -1 for none."""
+        ...
+
+    def trim(self, sequence: int, n_past: int) -> bool:
+        """Keep only the first `n_past` positions. False where that cannot be done (then nothing has changed)."""
+        ...
+
+    def clear(self, sequence: int) -> None:
+        """Forget a sequence."""
+        ...
+
+    def chain(self, stages: Sequence[Stage]) -> Chain:
+        """A new sampler chain with its own random numbers."""
+        ...
+
+    def piece(self, token: int) -> bytes:
+        """Bytes of a token in an answer: nothing for control tokens."""
+        ...
+
+    def is_eog(self, token: int) -> bool:
+        """Does this token end an answer?"""
+        ...
+
+    def eog_tokens(self) -> Sequence[int]:
+        """All tokens that end an answer."""
+        ...
+
+    def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]: ...
+
+    def detokenize(self, tokens: Sequence[int]) -> str: ...

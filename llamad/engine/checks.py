@@ -1,0 +1,93 @@
+"""What settings and requests must be before llama.cpp sees them: it would answer some faults by ending the process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from llamad.engine.vocabulary import EngineSettings, GenerateRequest, ModelFacts
+from llamad.errors import ConfigError, LlamadError, RequestError, UnavailableError
+
+FLASH_ATTN = {"auto": -1, "off": 0, "on": 1}
+CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
+# Rarely used parameters that EngineSettings.extra may carry: name in llama.cpp's structures -> type.
+EXTRA_MODEL: dict[str, type] = {"main_gpu": int, "check_tensors": bool}
+EXTRA_CONTEXT: dict[str, type] = {
+    "rope_freq_base": float,
+    "rope_freq_scale": float,
+    "yarn_ext_factor": float,
+    "yarn_attn_factor": float,
+    "yarn_beta_fast": float,
+    "yarn_beta_slow": float,
+    "yarn_orig_ctx": int,
+    "offload_kqv": bool,
+    "op_offload": bool,
+}
+
+
+def check_settings(settings: EngineSettings, sequences_max: int) -> None:
+    """Raise ConfigError for settings that cannot work. `sequences_max`: llama.cpp's own limit of slots."""
+    reason = _settings_fault(settings, min(sequences_max, settings.n_batch, settings.n_ubatch))
+    if reason:
+        raise ConfigError(f"cannot load {settings.path}: {reason}")
+
+
+def _settings_fault(settings: EngineSettings, slots_max: int) -> str:
+    cache_types = {settings.cache_type_k, settings.cache_type_v}
+    if not Path(settings.path).is_file():
+        return "there is no such file"
+    if not 1 <= settings.n_parallel <= slots_max:
+        return f"parallel {settings.n_parallel} is not in 1..{slots_max} (llama.cpp's limit, batch-size, ubatch-size)"
+    if settings.n_ctx < 0:
+        return f"ctx-size {settings.n_ctx} is negative"
+    if settings.flash_attn not in FLASH_ATTN:
+        return f"flash-attn {settings.flash_attn!r} is none of {', '.join(FLASH_ATTN)}"
+    if not cache_types <= set(CACHE_TYPES):
+        return f"cache type {', '.join(sorted(cache_types))} is none of {', '.join(CACHE_TYPES)}"
+    if settings.embedding:
+        return "embeddings are not served by this engine"
+    unknown = settings.extra.keys() - EXTRA_MODEL.keys() - EXTRA_CONTEXT.keys()
+    return f"unknown parameter {', '.join(sorted(unknown))}" if unknown else ""
+
+
+def check_request(request: GenerateRequest, facts: ModelFacts) -> RequestError | None:
+    """The client's fault, if there is one."""
+    n_prompt = len(request.tokens)
+    if n_prompt == 0:
+        return RequestError("cannot answer an empty prompt: it has 0 tokens", kind="empty-prompt")
+    if n_prompt >= facts.n_ctx_slot:
+        return context_full(n_prompt, facts.n_ctx_slot)
+    if request.id_slot >= facts.n_slots:
+        return RequestError(f"cannot use slot {request.id_slot}: there are {facts.n_slots}, counted from 0")
+    return _check_token_ids(request, facts.n_vocab)
+
+
+def context_full(n_prompt: int, n_ctx: int) -> RequestError:
+    """A prompt of `n_prompt` tokens is too long for the `n_ctx` tokens that there are."""
+    return RequestError(
+        f"cannot fit a prompt of {n_prompt} tokens and its answer into a context of {n_ctx} tokens",
+        kind="exceed-context-size",
+        details={"n_prompt_tokens": n_prompt, "n_ctx": n_ctx},
+    )
+
+
+def queue_full(n_alive: int) -> LlamadError:
+    """The refusal when `n_alive` requests are in the engine and no more may wait."""
+    return UnavailableError(
+        f"cannot take another request: {n_alive} are running or waiting",
+        kind="queue-full",
+        retry_after_s=1.0,
+    )
+
+
+def stopping() -> LlamadError:
+    """The last word of requests that an engine still has when it stops."""
+    return UnavailableError("cannot finish the request: the model is being stopped", kind="stopping")
+
+
+def _check_token_ids(request: GenerateRequest, n_vocab: int) -> RequestError | None:
+    biased = (token for token, _ in request.sampling.logit_bias)
+    for name, tokens in (("the prompt", request.tokens), ("logit_bias", tuple(biased))):
+        for token in (min(tokens, default=0), max(tokens, default=0)):
+            if not 0 <= token < n_vocab:
+                return RequestError(f"cannot use token {token} in {name}: the vocabulary has {n_vocab}")
+    return None

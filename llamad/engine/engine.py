@@ -1,0 +1,308 @@
+"""The engine: one thread that turns requests into steps, and steps into outputs.
+
+A step is: take the mail, give waiting requests to idle slots, plan a batch, decode it, sample one token for every slot
+whose last token was in it, deliver everything that came of it with one call. The decisions are made in the pure
+modules beside this one (`plan`, `prefix`, `slot`, `text`, `sampling`); here they are only carried out, in order.
+
+What can go wrong in a decode call, and whom it hurts:
+
+* The memory is full: the pool makes room without ending anybody's request; if it cannot, the batch is halved, down to
+  the single token that does not fit. Its request has filled the context alone, so its answer ends with `length`.
+* It was interrupted, because all requests in it are cancelled: its slots start over from what the memory holds.
+* The batch was refused: it is halved until the one request is found that llama.cpp does not take. That one fails.
+* The computation failed: the requests in this batch fail, and what they had in the memory is dropped.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from llamad.engine import checks, plan
+from llamad.engine.backend import Backend, Entry, Outcome
+from llamad.engine.inbox import Inbox
+from llamad.engine.plan import Share
+from llamad.engine.pool import Pool
+from llamad.engine.sampling import Sampler
+from llamad.engine.slot import Slot, State
+from llamad.engine.task import Task
+from llamad.engine.vocabulary import (
+    SEED_RANDOM,
+    EngineStats,
+    Failed,
+    GenerateRequest,
+    ModelFacts,
+    Output,
+    SlotView,
+    Text,
+)
+from llamad.errors import LlamadError
+
+QUEUE_MAX = 256
+# Prompt tokens in a step that also carries streams: enough to keep the arithmetic busy (on a CPU 128 tokens at once
+# cost no more each than 512), few enough that the streams go on.
+_PROMPT_BESIDE_MIN = 128
+
+
+@dataclass(slots=True)
+class _Counts:
+    steps: int = 0
+    decoded_tokens: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    predicted_tokens: int = 0
+    done: int = 0
+    cancelled: int = 0
+    failed: int = 0
+    generating_max: int = 0
+
+
+class Engine:
+    """Serves GenerateRequests on one backend.
+
+    `deliver` gets the outputs of a whole step in one call on the engine's thread (a refusal by `submit` comes on the
+    caller's thread); it must not block. All methods but `run` may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        deliver: Callable[[list[Output]], None],
+        *,
+        queue_max: int = QUEUE_MAX,
+        clock: Callable[[], float] = time.perf_counter,
+        draw_seed: Callable[[], int] = lambda: secrets.randbelow(SEED_RANDOM),
+    ) -> None:
+        """`queue_max`: requests that may wait beside those in slots."""
+        self._backend = backend
+        self._deliver = deliver
+        self._clock = clock
+        self._draw_seed = draw_seed
+        self._pool = Pool(backend)
+        self._inbox = Inbox(backend.facts.n_slots + queue_max, backend.abort)
+        self._outputs: list[Output] = []
+        self._counts = _Counts()
+        self._n_prompt_beside = max(_PROMPT_BESIDE_MIN, backend.n_step // 4)
+
+    @property
+    def facts(self) -> ModelFacts:
+        """What is known of the loaded model."""
+        return self._backend.facts
+
+    def submit(self, request: GenerateRequest) -> None:
+        """Hand in a request. Its outputs come through `deliver`: Texts, then one Finished or Failed.
+
+        What is wrong with the request itself, or a full queue, is answered before this returns.
+        """
+        error: LlamadError | None = checks.check_request(request, self.facts)
+        if error is None:
+            if self._inbox.submit(request):
+                return
+            error = checks.stopping() if self._inbox.closed else checks.queue_full(self._inbox.n_alive)
+        self._inbox.count_refusal()
+        self._deliver([Failed(request.id, error)])
+
+    def cancel(self, id: int) -> None:
+        """Drop a request at whatever stage it is. It gets no last word; an output on its way may still arrive."""
+        self._inbox.cancel(id)
+
+    def stop(self) -> None:
+        """Make `run` return soon. Requests that are left fail with the kind `stopping`."""
+        self._inbox.close()
+
+    def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        """Token ids of a text. `add_special`: with the model's own BOS; `parse_special`: `<|...|>` are tokens."""
+        return self._backend.tokenize(text, add_special, parse_special)
+
+    def detokenize(self, tokens: Sequence[int]) -> str:
+        """The text of token ids, control tokens included. RequestError for an id outside the vocabulary."""
+        return self._backend.detokenize(tokens)
+
+    def stats(self) -> EngineStats:
+        """Counters, as of now."""
+        counts, busy = self._counts, len(self._pool.busy)
+        return EngineStats(
+            steps=counts.steps,
+            decoded_tokens=counts.decoded_tokens,
+            prompt_tokens=counts.prompt_tokens,
+            cached_tokens=counts.cached_tokens,
+            predicted_tokens=counts.predicted_tokens,
+            requests_done=counts.done,
+            requests_cancelled=counts.cancelled,
+            requests_failed=counts.failed + self._inbox.n_refused,
+            slots_busy=busy,
+            queued=max(0, self._inbox.n_alive - busy),
+            generating_max=counts.generating_max,
+        )
+
+    def slots(self) -> list[SlotView]:
+        """Each slot, as of now."""
+        return [_view(slot, self.facts.n_ctx_slot) for slot in self._pool.slots]
+
+    def run(self) -> None:
+        """The engine's thread: serve until `stop`. Sleeps without a timer while there is nothing to do."""
+        try:
+            while self._turn():
+                pass
+        finally:
+            # After a fault, too, nobody may be left waiting.
+            self._inbox.close()
+            self._give_up()
+
+    def _turn(self) -> bool:
+        mail = self._inbox.take(wait=self._pool.at_rest)
+        for request in mail.requests:
+            self._pool.wait(self._task(request))
+        if mail.closed:
+            return False
+        if mail.cancelled:
+            self._pool.cancel(mail.cancelled)
+            self._counts.cancelled += len(mail.cancelled)
+        self._step()
+        self._flush()
+        return True
+
+    def _task(self, request: GenerateRequest) -> Task:
+        params, n_ctx = request.sampling, self.facts.n_ctx_slot
+        seed = self._draw_seed() if params.seed == SEED_RANDOM else params.seed
+        forbidden = self._backend.eog_tokens() if params.ignore_eos else ()
+        sampler = Sampler(
+            params, seed, self._backend.chain, history=request.tokens, n_ctx=n_ctx, forbidden=forbidden
+        )
+        return Task(request, sampler, seed, n_ctx)
+
+    def _step(self) -> None:
+        """Evaluate what one plan says, in as many decode calls as the memory makes necessary."""
+        self._pool.start()
+        self._pool.open(self._counts.steps, self._clock())
+        batches = deque([plan.plan(self._pool.needs(), self._backend.n_step, self._n_prompt_beside)])
+        while batches:
+            batch = [share for share in batches.popleft() if self._pool.is_current(share)]
+            if batch:
+                batches.extendleft(reversed(self._evaluate(batch)))
+
+    def _evaluate(self, batch: list[Share]) -> Sequence[list[Share]]:
+        """One decode call and what follows from it; the batches to evaluate instead, if it could not be done."""
+        match self._decode(batch):
+            case Outcome.DONE:
+                self._advance(batch)
+            case Outcome.ABORTED:
+                for share in batch:
+                    self._slot(share).restart()
+            case Outcome.FULL if self._pool.make_room():
+                return [batch]
+            case Outcome.FULL | Outcome.INVALID as outcome:
+                return plan.halves(batch) or self._refused(batch[0], outcome)
+            case Outcome.BROKEN:
+                for share in batch:
+                    self._fail(self._slot(share), _decode_failed("the computation failed"))
+        return ()
+
+    def _decode(self, batch: list[Share]) -> Outcome:
+        entries = [self._entry(share) for share in batch]
+        if not self._inbox.enter([self._slot(share).task.id for share in batch]):
+            return Outcome.ABORTED
+        try:
+            return self._backend.decode(entries)
+        finally:
+            self._inbox.leave()
+            self._backend.rearm()
+
+    def _entry(self, share: Share) -> Entry:
+        tokens = self._slot(share).task.tokens[share.start : share.start + share.count]
+        return Entry(share.slot, share.start, tokens, share.logits)
+
+    def _advance(self, batch: list[Share]) -> None:
+        """The batch is in the memory: move its slots, sample where it was asked for."""
+        self._count(batch)
+        row = 0
+        for share in batch:
+            slot = self._slot(share)
+            slot.advance(share.count)
+            if share.logits:
+                self._sample(slot, row)
+                row += 1
+
+    def _sample(self, slot: Slot[Task], row: int) -> None:
+        task, backend = slot.task, self._backend
+        if task.request.max_tokens == 0:
+            self._say(task.end("length"))
+        else:
+            token = task.sampler.sample(backend.logits(row))
+            slot.sample()
+            self._say(task.take(token, backend.piece(token), backend.is_eog(token), self._clock()))
+            self._counts.predicted_tokens += 1
+        if task.reason is not None:
+            self._finish(slot)
+
+    def _count(self, batch: list[Share]) -> None:
+        counts = self._counts
+        total = sum(share.count for share in batch)
+        generating = sum(self._slot(share).state is State.GENERATING for share in batch)
+        counts.steps += 1
+        counts.decoded_tokens += total
+        counts.prompt_tokens += total - generating
+        counts.generating_max = max(counts.generating_max, generating)
+
+    def _refused(self, share: Share, outcome: Outcome) -> Sequence[list[Share]]:
+        """A single token that cannot be evaluated, with nothing left to give way."""
+        slot = self._slot(share)
+        if outcome is Outcome.INVALID:
+            self._fail(slot, _decode_failed("llama.cpp refuses this input"))
+        elif slot.task.n_predicted == 0:
+            self._fail(slot, checks.context_full(len(slot.task.tokens), share.start))
+        else:
+            self._say(slot.task.end("length"))
+            self._finish(slot)
+        return ()
+
+    def _finish(self, slot: Slot[Task]) -> None:
+        task = slot.release()
+        self._outputs.append(task.finished(slot.id, self._clock()))
+        self._counts.done += 1
+        self._counts.cached_tokens += task.n_cached
+
+    def _fail(self, slot: Slot[Task], error: LlamadError) -> None:
+        task = slot.release()
+        self._pool.forget(slot)
+        self._outputs.append(Failed(task.id, error))
+        self._counts.failed += 1
+
+    def _give_up(self) -> None:
+        for request in self._inbox.take(wait=False).requests:
+            self._pool.wait(self._task(request))
+        tasks = self._pool.drain()
+        self._counts.failed += len(tasks)
+        self._outputs += [Failed(task.id, checks.stopping()) for task in tasks]
+        self._flush()
+
+    def _say(self, text: Text | None) -> None:
+        if text is not None:
+            self._outputs.append(text)
+
+    def _flush(self) -> None:
+        outputs, self._outputs = self._outputs, []
+        ended = [output.id for output in outputs if not isinstance(output, Text)]
+        if ended:
+            self._inbox.end(ended)
+        if outputs:
+            self._deliver(outputs)
+
+    def _slot(self, share: Share) -> Slot[Task]:
+        return self._pool.slots[share.slot]
+
+
+def _decode_failed(reason: str) -> LlamadError:
+    return LlamadError(f"cannot generate: {reason}", kind="decode-failed")
+
+
+def _view(slot: Slot[Task], n_ctx: int) -> SlotView:
+    task = slot.holder
+    if task is None:
+        return SlotView(slot.id, State.IDLE.value, n_ctx, None, 0, len(slot.cached), 0)
+    return SlotView(
+        slot.id, slot.state.value, n_ctx, task.id, len(task.request.tokens), task.n_cached, task.n_predicted
+    )

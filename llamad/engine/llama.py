@@ -1,0 +1,418 @@
+"""llama.cpp through the low-level functions of llama-cpp-python: the only file that knows them.
+
+How it is done, and why:
+
+* One `llama_batch` for the life of the context, its pointers set once to numpy arrays: filling 512 tokens takes 8 us,
+  against 1.7 ms by ctypes attributes.
+* ctypes' CDLL releases the GIL around a call, which a decode must and a call of a microsecond should not: short calls
+  go through a second handle on the same library, PyDLL. `llama_get_logits` is one of them only because `decode` has
+  already waited for the device, with the GIL released.
+* `n_outputs_max` is the number of slots, not of batch rows: the compute buffer shrinks to a tenth.
+* The abort callback is libc's `strlen` on a two-byte buffer, so it needs no GIL and costs nothing: an empty string is 0
+  (go on), one byte is 1 (abort).
+* The log callback is set before the backend starts; without one llama.cpp prints thousands of lines.
+* What llama.cpp would answer with GGML_ASSERT, which ends the process, is checked here first.
+
+Two variables belong in the environment of the process before this is imported; whoever starts it sets them.
+`GOMP_SPINCOUNT=1000`: OpenMP's threads otherwise spin at barriers without end, and any other load on a core slows all
+by a factor of 3 to 10. `GGML_NO_BACKTRACE=1`: a failing assertion otherwise runs a debugger first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import logging
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from llama_cpp import llama_cpp as lib
+
+from llamad.engine import checks
+from llamad.engine.backend import Entry, Outcome
+from llamad.engine.sampling import Chain, Ids, Row, Stage
+from llamad.engine.vocabulary import EngineSettings, ModelFacts
+from llamad.errors import LlamadError, RequestError
+
+log = logging.getLogger(__name__)
+
+# ggml_log_level, as in ggml.h: none, debug, info, warn, error, continued line. llama.cpp is chatty at its info level.
+_LOG_LEVELS = (logging.DEBUG, logging.DEBUG, logging.DEBUG, logging.WARNING, logging.ERROR, logging.DEBUG)
+_CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
+
+
+@lib.llama_log_callback  # type: ignore[untyped-decorator]
+def _to_log(level: int, text: bytes, _: object) -> None:
+    line = text.decode(errors="replace").strip()
+    if line.strip("."):
+        log.log(_LOG_LEVELS[level] if level < len(_LOG_LEVELS) else logging.DEBUG, "%s", line)
+
+
+def load(settings: EngineSettings, progress: Callable[[float], None] = lambda _: None) -> LlamaBackend:
+    """Load a model and make its context; the first decode has been done when this returns.
+
+    `progress` is told the share of the weights that has been read, 0.0 to 1.0. Raises ConfigError for settings that
+    cannot work, LlamadError (kind `load-failed`) with llama.cpp's last words otherwise.
+    """
+    checks.check_settings(settings, lib.llama_max_parallel_sequences())
+    lib.llama_log_set(_to_log, None)
+    lib.llama_backend_init()
+    with _LastErrors() as errors:
+        model = _load_model(settings, progress)
+        if not model:
+            raise _load_failed(settings, "model", errors)
+        context = lib.llama_init_from_model(model, _context_params(settings, model))
+        if not context:
+            lib.llama_model_free(model)
+            raise _load_failed(settings, "context", errors)
+        backend = LlamaBackend(model, context, settings)
+        if not backend.warm_up():
+            backend.close()
+            raise _load_failed(settings, "first evaluation", errors)
+    return backend
+
+
+class LlamaBackend:
+    """One model, one context. See `backend.Backend` for the calls that the engine makes."""
+
+    def __init__(self, model: Any, context: Any, settings: EngineSettings) -> None:
+        self._model, self._context = model, context
+        self._vocab = lib.llama_model_get_vocab(model)
+        self._memory = lib.llama_get_memory(context)
+        self._short = _short_calls()
+        self._flag = ctypes.create_string_buffer(2)
+        strlen = ctypes.cast(ctypes.CDLL(None).strlen, ctypes.c_void_p).value
+        self._strlen = lib.ggml_abort_callback(strlen or 0)
+        lib.llama_set_abort_callback(context, self._strlen, ctypes.addressof(self._flag))
+        self._pieces: dict[int, bytes] = {}
+        self._eog: tuple[int, ...] | None = None
+        self.n_step = min(lib.llama_n_batch(context), lib.llama_n_ubatch(context))
+        self.n_swa = 0 if settings.swa_full else int(lib.llama_model_n_swa(model))
+        self.facts = self._read_facts()
+        n_ctx, n_vocab = self.facts.n_ctx, self.facts.n_vocab
+        self._batch = _Batch(self.n_step, n_ctx, self.facts.n_slots)
+        self._candidates = _Candidates(n_vocab)
+        self._logits_at = 0
+        self._logits: Any = np.empty((0, n_vocab), np.float32)
+
+    def close(self) -> None:
+        """Free context and model. Nothing may be called afterwards."""
+        if self._context:
+            lib.llama_free(self._context)
+            lib.llama_model_free(self._model)
+            self._context = self._model = None
+
+    def warm_up(self) -> bool:
+        """Evaluate one token and forget it: reads the weights into memory, starts the threads."""
+        lib.llama_set_warmup(self._context, True)
+        outcome = self.decode([Entry(0, 0, [max(0, lib.llama_vocab_bos(self._vocab))], True)])
+        lib.llama_set_warmup(self._context, False)
+        lib.llama_memory_clear(self._memory, True)
+        return outcome is Outcome.DONE
+
+    def decode(self, entries: Sequence[Entry]) -> Outcome:
+        """Evaluate one batch. Waits for the result, with the GIL released."""
+        code = lib.llama_decode(self._context, self._batch.fill(entries))
+        lib.llama_synchronize(self._context)
+        if code < 0:
+            log.error("cannot decode a batch of %d tokens: llama.cpp returned %d", self._batch.n_tokens, code)
+        known = {0: Outcome.DONE, 1: Outcome.FULL, 2: Outcome.ABORTED, -1: Outcome.INVALID}
+        return known.get(code, Outcome.BROKEN)
+
+    def logits(self, index: int) -> Row:
+        """Row `index` of the last decode's outputs, in batch order."""
+        address = self._short.get_logits(self._context)
+        if address != self._logits_at:
+            shape = (self.facts.n_slots, self.facts.n_vocab)
+            pointer = ctypes.cast(address, ctypes.POINTER(ctypes.c_float))
+            self._logits_at, self._logits = address, np.ctypeslib.as_array(pointer, shape)
+        row: Row = self._logits[index]
+        return row
+
+    def abort(self) -> None:
+        """Make the abort callback answer yes."""
+        self._flag[0] = b"!"
+
+    def rearm(self) -> None:
+        """Make the abort callback answer no."""
+        self._flag[0] = b"\0"
+
+    def pos_min(self, sequence: int) -> int:
+        return int(self._short.pos_min(self._memory, sequence))
+
+    def trim(self, sequence: int, n_past: int) -> bool:
+        return bool(lib.llama_memory_seq_rm(self._memory, sequence, n_past, -1))
+
+    def clear(self, sequence: int) -> None:
+        lib.llama_memory_seq_rm(self._memory, sequence, -1, -1)
+
+    def chain(self, stages: Sequence[Stage]) -> Chain:
+        """A C sampler chain; freed with the object."""
+        return _Chain(stages, self._candidates, self._short.sampler_apply)
+
+    def piece(self, token: int) -> bytes:
+        """Bytes of a token, control tokens as nothing. Looked up once per token and kept."""
+        piece = self._pieces.get(token)
+        if piece is None:
+            piece = self._pieces[token] = self._read_piece(token, special=False)
+        return piece
+
+    def is_eog(self, token: int) -> bool:
+        return bool(self._short.is_eog(self._vocab, token))
+
+    def eog_tokens(self) -> tuple[int, ...]:
+        """All tokens that end an answer. The first call asks for each token of the vocabulary: 0.3 us each."""
+        if self._eog is None:
+            flags = map(self._short.is_eog, itertools.repeat(self._vocab), range(self.facts.n_vocab))
+            self._eog = tuple(itertools.compress(itertools.count(), flags))
+        return self._eog
+
+    def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
+        """Token ids. Reads the vocabulary only, so any thread may call it beside a decode."""
+        data = text.encode("utf-8", errors="replace")
+        room = len(data) + 2
+        while True:
+            buffer = np.empty(room, np.int32)
+            pointer = buffer.ctypes.data_as(lib.llama_token_p)
+            count = lib.llama_tokenize(
+                self._vocab, data, len(data), pointer, room, add_special, parse_special
+            )
+            if count >= 0:
+                ids: list[int] = buffer[:count].tolist()
+                return ids
+            room = -count
+
+    def detokenize(self, tokens: Sequence[int]) -> str:
+        """Text of token ids, control tokens by their names; broken UTF-8 becomes U+FFFD."""
+        for token in tokens:
+            if not 0 <= token < self.facts.n_vocab:
+                raise RequestError(
+                    f"cannot detokenize token {token}: the vocabulary has {self.facts.n_vocab}"
+                )
+        pieces = (self._read_piece(token, special=True) for token in tokens)
+        return b"".join(pieces).decode(errors="replace")
+
+    def _read_piece(self, token: int, *, special: bool) -> bytes:
+        buffer = ctypes.create_string_buffer(64)
+        size = self._short.token_to_piece(self._vocab, token, buffer, len(buffer), 0, special)
+        if size < 0:
+            buffer = ctypes.create_string_buffer(-size)
+            size = self._short.token_to_piece(self._vocab, token, buffer, len(buffer), 0, special)
+        return buffer.raw[:size]
+
+    def _read_facts(self) -> ModelFacts:
+        model, vocab, context = self._model, self._vocab, self._context
+        template = lib.llama_model_chat_template(model, None)
+        return ModelFacts(
+            architecture=self._text(lib.llama_model_meta_val_str, model, b"general.architecture"),
+            description=self._text(lib.llama_model_desc, model),
+            n_params=lib.llama_model_n_params(model),
+            size_bytes=lib.llama_model_size(model),
+            n_ctx=lib.llama_n_ctx(context),
+            n_ctx_slot=lib.llama_n_ctx_seq(context),
+            n_ctx_train=lib.llama_model_n_ctx_train(model),
+            n_vocab=lib.llama_vocab_n_tokens(vocab),
+            n_embd=lib.llama_model_n_embd(model),
+            n_slots=lib.llama_n_seq_max(context),
+            chat_template=template.decode(errors="replace") if template else None,
+            bos_token=self._special(lib.llama_vocab_bos(vocab)),
+            eos_token=self._special(lib.llama_vocab_eos(vocab)),
+            add_bos=bool(lib.llama_vocab_get_add_bos(vocab)),
+        )
+
+    def _special(self, token: int) -> str:
+        return self._read_piece(token, special=True).decode(errors="replace") if token >= 0 else ""
+
+    @staticmethod
+    def _text(read: Callable[..., int], *args: Any) -> str:
+        buffer = ctypes.create_string_buffer(256)
+        read(*args, buffer, len(buffer))
+        return buffer.value.decode(errors="replace")
+
+
+class _Batch:
+    """A llama_batch that looks into numpy arrays: one sequence a token, positions consecutive within an entry."""
+
+    def __init__(self, n_tokens_max: int, n_ctx: int, n_sequences: int) -> None:
+        self._tokens = np.zeros(n_tokens_max, np.int32)
+        self._positions = np.zeros(n_tokens_max, np.int32)
+        self._logits = np.zeros(n_tokens_max, np.int8)
+        self._ones = np.ones(n_tokens_max, np.int32)
+        self._sequence_ids = np.arange(n_sequences, dtype=np.int32)
+        self._sequences = np.zeros(n_tokens_max, np.uint64)
+        self._count = np.arange(n_ctx + 1, dtype=np.int32)
+        batch: Any = lib.llama_batch()
+        ids = ctypes.POINTER(ctypes.c_int32)
+        batch.token = ctypes.cast(self._tokens.ctypes.data, ids)
+        batch.pos = ctypes.cast(self._positions.ctypes.data, ids)
+        batch.n_seq_id = ctypes.cast(self._ones.ctypes.data, ids)
+        batch.seq_id = ctypes.cast(self._sequences.ctypes.data, ctypes.POINTER(ids))
+        batch.logits = ctypes.cast(self._logits.ctypes.data, ctypes.POINTER(ctypes.c_int8))
+        self._batch = batch
+
+    @property
+    def n_tokens(self) -> int:
+        return int(self._batch.n_tokens)
+
+    def fill(self, entries: Sequence[Entry]) -> Any:
+        """The batch with these entries; together they must not be longer than the arrays."""
+        end = 0
+        base, stride = self._sequence_ids.ctypes.data, self._sequence_ids.itemsize
+        for entry in entries:
+            begin, end = end, end + len(entry.tokens)
+            self._tokens[begin:end] = entry.tokens
+            self._positions[begin:end] = self._count[entry.start : entry.start + end - begin]
+            self._sequences[begin:end] = base + stride * entry.sequence
+            self._logits[begin:end] = 0
+            self._logits[end - 1] = entry.logits
+        self._batch.n_tokens = end
+        return self._batch
+
+
+class _Candidates:
+    """A llama_token_data_array over a numpy buffer for the whole vocabulary."""
+
+    def __init__(self, n_vocab: int) -> None:
+        self._buffer = np.zeros(n_vocab, _CANDIDATE)
+        self._all = np.arange(n_vocab, dtype=np.int32)
+        self.array: Any = lib.llama_token_data_array()
+
+    def fill(self, row: Row, ids: Ids | None) -> Any:
+        """The array with these candidates, none selected."""
+        used = self._buffer if ids is None else self._buffer[: ids.size]
+        used["id"] = self._all if ids is None else ids
+        used["logit"] = row if ids is None else row[ids]
+        # A sampler may leave its own pointer and order behind.
+        self.array.data = ctypes.cast(self._buffer.ctypes.data, lib.llama_token_data_p)
+        self.array.size = used.size
+        self.array.selected = -1
+        self.array.sorted = False
+        return self.array
+
+
+class _Chain:
+    """A C sampler chain. None of its stages looks back at chosen tokens, so nothing is ever told to it."""
+
+    def __init__(self, stages: Sequence[Stage], candidates: _Candidates, apply: Callable[..., None]) -> None:
+        params = lib.llama_sampler_chain_default_params()
+        params.no_perf = True
+        self._chain = lib.llama_sampler_chain_init(params)
+        weakref.finalize(self, lib.llama_sampler_free, self._chain)
+        for stage in stages:
+            lib.llama_sampler_chain_add(self._chain, _sampler(stage))
+        self._candidates = candidates
+        self._apply = apply
+
+    def draw(self, row: Row, ids: Ids | None) -> int:
+        array = self._candidates.fill(row, ids)
+        # Over a whole vocabulary this takes a millisecond: others may run meanwhile.
+        apply = lib.llama_sampler_apply if ids is None else self._apply
+        apply(self._chain, ctypes.byref(array))
+        return int(array.data[array.selected].id)
+
+
+def _sampler(stage: Stage) -> Any:
+    match stage.name:
+        case "top_k":
+            return lib.llama_sampler_init_top_k(int(stage.value))
+        case "typical":
+            return lib.llama_sampler_init_typical(stage.value, 0)
+        case "top_p":
+            return lib.llama_sampler_init_top_p(stage.value, 0)
+        case "min_p":
+            return lib.llama_sampler_init_min_p(stage.value, 0)
+        case "temperature":
+            return lib.llama_sampler_init_temp(stage.value)
+        case "draw":
+            return lib.llama_sampler_init_dist(int(stage.value))
+    raise ValueError(f"cannot make the sampler {stage.name!r}: it is unknown")
+
+
+def _short_calls() -> SimpleNamespace:
+    """Functions of a microsecond, called with the GIL held."""
+    library = ctypes.PyDLL(lib._lib._name)
+    pointer, integer = ctypes.c_void_p, ctypes.c_int32
+
+    def declare(name: str, result: Any, *arguments: Any) -> Any:
+        function = library[name]
+        function.restype, function.argtypes = result, arguments
+        return function
+
+    return SimpleNamespace(
+        get_logits=declare("llama_get_logits", pointer, pointer),
+        is_eog=declare("llama_vocab_is_eog", ctypes.c_bool, pointer, integer),
+        pos_min=declare("llama_memory_seq_pos_min", integer, pointer, integer),
+        sampler_apply=declare("llama_sampler_apply", None, pointer, pointer),
+        token_to_piece=declare(
+            "llama_token_to_piece", integer, pointer, integer, pointer, integer, integer, ctypes.c_bool
+        ),
+    )
+
+
+def _load_model(settings: EngineSettings, progress: Callable[[float], None]) -> Any:
+    @lib.llama_progress_callback  # type: ignore[untyped-decorator]
+    def report(value: float, _: object) -> bool:
+        progress(value)
+        return True
+
+    params = lib.llama_model_default_params()
+    params.n_gpu_layers = settings.n_gpu_layers
+    params.load_mode = {
+        (False, False): lib.LLAMA_LOAD_MODE_NONE,
+        (True, False): lib.LLAMA_LOAD_MODE_MMAP,
+        (False, True): lib.LLAMA_LOAD_MODE_MLOCK,
+        (True, True): lib.LLAMA_LOAD_MODE_MMAP_MLOCK,
+    }[settings.use_mmap, settings.use_mlock]
+    params.progress_callback = report
+    _set_extra(params, settings, checks.EXTRA_MODEL)
+    return lib.llama_model_load_from_file(os.fsencode(settings.path), params)
+
+
+def _context_params(settings: EngineSettings, model: Any) -> Any:
+    params = lib.llama_context_default_params()
+    params.n_ctx = settings.n_ctx or lib.llama_model_n_ctx_train(model)
+    params.n_batch = settings.n_batch
+    params.n_ubatch = min(settings.n_ubatch, settings.n_batch)
+    params.n_seq_max = params.n_outputs_max = settings.n_parallel
+    params.n_threads = settings.threads if settings.threads > 0 else len(os.sched_getaffinity(0))
+    params.n_threads_batch = settings.threads_batch if settings.threads_batch > 0 else params.n_threads
+    params.flash_attn_type = checks.FLASH_ATTN[settings.flash_attn]
+    params.type_k = getattr(lib, f"GGML_TYPE_{settings.cache_type_k.upper()}")
+    params.type_v = getattr(lib, f"GGML_TYPE_{settings.cache_type_v.upper()}")
+    params.kv_unified = settings.kv_unified
+    params.swa_full = settings.swa_full
+    params.no_perf = True
+    _set_extra(params, settings, checks.EXTRA_CONTEXT)
+    return params
+
+
+def _set_extra(params: Any, settings: EngineSettings, known: dict[str, type]) -> None:
+    for name in settings.extra.keys() & known.keys():
+        setattr(params, name, known[name](settings.extra[name]))
+
+
+class _LastErrors(logging.Handler):
+    """Collects what llama.cpp complains about while it is entered; the last line is the reason of a failure."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.last = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.last = record.getMessage()
+
+    def __enter__(self) -> _LastErrors:
+        log.addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        log.removeHandler(self)
+
+
+def _load_failed(settings: EngineSettings, stage: str, errors: _LastErrors) -> LlamadError:
+    reason = errors.last or "llama.cpp gave no reason"
+    return LlamadError(f"cannot load {settings.path}: no {stage}: {reason}", kind="load-failed")

@@ -1,0 +1,89 @@
+"""What the next decode call evaluates: a pure function from what the slots need to a batch.
+
+Every generating slot gets its one token first, so a stream is never held up by the length of a neighbour's prompt.
+What room is left goes to prompts, in equal shares as long as they need them (max-min fair): a short prompt does not
+wait for a long one. Beside generating slots prompts get only part of the batch, because the whole step must end before
+any stream can go on.
+
+A plan depends on nothing but its arguments, so a request that runs alone is cut into the same chunks each time. That
+matters, because the order of summation, and with it the last bits of the logits, depends on the cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One busy slot: `n_past` tokens are in the memory and `n_pending` (>= 1) follow."""
+
+    slot: int
+    n_past: int
+    n_pending: int
+    generating: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """`count` tokens of one slot, from position `start`. `logits`: the last of them is to be sampled from."""
+
+    slot: int
+    start: int
+    count: int
+    logits: bool
+
+
+def plan(needs: Sequence[Need], n_batch: int, n_prompt_beside: int) -> list[Share]:
+    """The next step: at most `n_batch` tokens, of which prompts take at most `n_prompt_beside` if anyone generates.
+
+    With more generating slots than `n_batch` the last ones wait; an engine is not set up that way.
+    """
+    generating = [need for need in needs if need.generating][:n_batch]
+    prompts = [need for need in needs if not need.generating]
+    room = n_batch - len(generating)
+    if generating:
+        room = min(room, n_prompt_beside)
+    shares = [_share(need, 1) for need in generating]
+    counts = fair([need.n_pending for need in prompts], room)
+    shares += [_share(need, count) for need, count in zip(prompts, counts, strict=True) if count]
+    return shares
+
+
+def fair(wanted: Sequence[int], room: int) -> list[int]:
+    """Max-min fair parts of `room`: nobody gets more than wanted, and what one leaves is shared by the others."""
+    parts = [0] * len(wanted)
+    by_size = sorted(range(len(wanted)), key=lambda index: wanted[index])
+    for rank, index in enumerate(by_size):
+        parts[index] = min(wanted[index], -(-room // (len(wanted) - rank)))
+        room -= parts[index]
+    return parts
+
+
+def halves(shares: Sequence[Share]) -> tuple[list[Share], list[Share]] | None:
+    """The same work as two batches of (nearly) half the tokens, or None for a single token."""
+    total = sum(share.count for share in shares)
+    if total < 2:
+        return None
+    first: list[Share] = []
+    second: list[Share] = []
+    room = total // 2
+    for share in shares:
+        take = min(room, share.count)
+        room -= take
+        first += _cut(share, 0, take)
+        second += _cut(share, take, share.count)
+    return first, second
+
+
+def _share(need: Need, count: int) -> Share:
+    return Share(need.slot, need.n_past, count, logits=count == need.n_pending)
+
+
+def _cut(share: Share, begin: int, end: int) -> list[Share]:
+    """The part [begin, end) of a share; only its very end carries the flag."""
+    if begin == end:
+        return []
+    logits = share.logits and end == share.count
+    return [replace(share, start=share.start + begin, count=end - begin, logits=logits)]

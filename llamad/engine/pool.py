@@ -1,0 +1,148 @@
+"""The slots, the requests that wait for one, and the context memory that they share.
+
+When the memory is full, room is made in this order:
+
+1. the least recently used idle slot forgets what it remembers;
+2. the request that was started last gives up its slot and waits at the head of the queue. It goes on from the very
+   token and the very random number as soon as there is room: nobody's answer is cut short because of a neighbour, and
+   as the oldest always stays, all are served in the end.
+
+A request is started only when its tokens, and some room to grow, fit beside those that are running, so 2 is rare.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Sequence
+
+from llamad.engine import prefix
+from llamad.engine.backend import Backend
+from llamad.engine.plan import Need, Share
+from llamad.engine.slot import Slot, State
+from llamad.engine.task import Task
+
+# The part of the shared context (one in so many) that must be free beside a request when it is started.
+_GROWTH_PART = 16
+_IN_STEP = (State.PROCESSING_PROMPT, State.GENERATING)
+
+
+class Pool:
+    """Who has which slot. Only the engine's thread changes it; others may look at `slots`."""
+
+    def __init__(self, backend: Backend) -> None:
+        facts = backend.facts
+        self._backend = backend
+        self._n_ctx = facts.n_ctx
+        self._shared = facts.n_ctx_slot * facts.n_slots > facts.n_ctx
+        self._waiting: deque[Task] = deque()
+        self._starts = 0
+        self.slots: Sequence[Slot[Task]] = [Slot(id) for id in range(facts.n_slots)]
+
+    @property
+    def busy(self) -> list[Slot[Task]]:
+        """Slots with a request, in the order of their ids."""
+        return [slot for slot in self.slots if not slot.idle]
+
+    @property
+    def at_rest(self) -> bool:
+        """Nothing runs and nothing waits."""
+        return not self._waiting and not self.busy
+
+    def wait(self, task: Task) -> None:
+        """Queue a new request."""
+        self._waiting.append(task)
+
+    def cancel(self, ids: Collection[int]) -> None:
+        """Drop these requests wherever they are. A slot keeps what has been evaluated."""
+        self._waiting = deque(task for task in self._waiting if task.id not in ids)
+        for slot in self.busy:
+            if slot.task.id in ids:
+                slot.release()
+
+    def drain(self) -> list[Task]:
+        """Take out everything, running or waiting."""
+        tasks = [slot.release() for slot in self.busy] + list(self._waiting)
+        self._waiting.clear()
+        return tasks
+
+    def start(self) -> None:
+        """Give waiting requests to idle slots, in order. One that wants a busy slot lets others pass."""
+        for task in tuple(self._waiting):
+            idle = [slot for slot in self.slots if slot.idle]
+            if not idle or not self._fits(task):
+                return
+            slot = self._choose(task, idle)
+            if slot is not None:
+                self._waiting.remove(task)
+                self._starts += 1
+                slot.assign(task, self._starts)
+
+    def open(self, step: int, now: float) -> None:
+        """Settle for each STARTED slot what may stay in its memory, and remove the rest."""
+        for slot in self.busy:
+            slot.used_at_step = step
+            if slot.state is State.STARTED:
+                n_past = self._keep(slot)
+                slot.open(n_past)
+                slot.task.start(n_past, now)
+
+    def needs(self) -> list[Need]:
+        """What is to be evaluated."""
+        return [
+            Need(slot.id, len(slot.cached), slot.n_pending, slot.state is State.GENERATING)
+            for slot in self.busy
+        ]
+
+    def is_current(self, share: Share) -> bool:
+        """Does a planned share still fit its slot? Not after the slot was restarted or lost its request."""
+        slot = self.slots[share.slot]
+        return slot.state in _IN_STEP and len(slot.cached) == share.start
+
+    def make_room(self) -> bool:
+        """Free memory without ending anybody's request; False where only one request is left."""
+        return self._forget_idle() or self._park_youngest()
+
+    def forget(self, slot: Slot[Task]) -> None:
+        """Remove everything a slot has in the memory."""
+        self._backend.clear(slot.id)
+        slot.cached.clear()
+
+    def _fits(self, task: Task) -> bool:
+        busy = self.busy
+        if not busy or not self._shared:
+            return True
+        used = sum(len(slot.task.tokens) for slot in busy)
+        return used + len(task.tokens) + self._n_ctx // _GROWTH_PART <= self._n_ctx
+
+    def _choose(self, task: Task, idle: list[Slot[Task]]) -> Slot[Task] | None:
+        if task.request.id_slot >= 0:
+            slot = self.slots[task.request.id_slot]
+            return slot if slot.idle else None
+        held = [prefix.Held(slot.id, slot.cached, slot.used_at_step) for slot in idle]
+        return self.slots[prefix.choose(held, task.tokens if task.request.cache_prompt else [])]
+
+    def _keep(self, slot: Slot[Task]) -> int:
+        """Trim the memory to the reusable prefix; its length."""
+        tokens, backend = slot.task.tokens, self._backend
+        n_common = prefix.common(slot.cached, tokens) if slot.task.request.cache_prompt else 0
+        n_past = prefix.reusable(n_common, len(tokens), backend.pos_min(slot.id), backend.n_swa)
+        if n_past and backend.trim(slot.id, n_past):
+            return n_past
+        backend.clear(slot.id)
+        return 0
+
+    def _forget_idle(self) -> bool:
+        idle = [slot for slot in self.slots if slot.idle and slot.cached]
+        if not idle:
+            return False
+        self.forget(min(idle, key=lambda slot: slot.used_at_step))
+        return True
+
+    def _park_youngest(self) -> bool:
+        busy = self.busy
+        if len(busy) < 2:
+            return False
+        slot = max(busy, key=lambda slot: slot.started_order)
+        self._waiting.appendleft(slot.release())
+        self.forget(slot)
+        return True

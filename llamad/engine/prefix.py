@@ -1,0 +1,62 @@
+"""Which slot takes a request, and how much of what the slot remembers may stay. Pure.
+
+Two facts of llama.cpp shape the rules:
+
+* Logits exist only for tokens evaluated now, so at least the last token of a prompt is evaluated again.
+* A sliding-window cache forgets: `seq_rm` back to `n_past` succeeds although cells of the window
+  [n_past - n_swa, n_past) are gone, and the answers are then silently wrong. A prefix may stay only if the oldest
+  position still held is at or before the window's beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What an idle slot remembers. `used_at_step`: when it was last used, -1 for never."""
+
+    slot: int
+    tokens: list[int]
+    used_at_step: int
+
+
+def common(left: list[int], right: list[int]) -> int:
+    """Length of the longest common prefix. Compares slices, so the work is done in C."""
+    low, high = 0, min(len(left), len(right))
+    if left[:high] == right[:high]:
+        return high
+    while low + 1 < high:
+        middle = (low + high) // 2
+        if left[low:middle] == right[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def choose(idle: Sequence[Held], prompt: list[int]) -> int:
+    """The slot of `idle` (not empty) for this prompt.
+
+    A request *continues* a slot when it keeps at least half of what the slot remembers: the longest such prefix wins.
+    Everything else goes to the least recently used slot. Without the half, a second conversation that shares only the
+    system prompt would take the first one's slot, and both would evaluate their whole history on every turn.
+    """
+    lengths = {held.slot: common(held.tokens, prompt) for held in idle}
+    continued = [held for held in idle if 0 < lengths[held.slot] * 2 >= len(held.tokens)]
+    if continued:
+        return max(continued, key=lambda held: (lengths[held.slot], held.used_at_step)).slot
+    return min(idle, key=lambda held: (held.used_at_step, held.slot)).slot
+
+
+def reusable(n_common: int, n_tokens: int, pos_min: int, n_swa: int) -> int:
+    """How many of the `n_common` remembered tokens may stay for a request of `n_tokens`: all that can, or 0.
+
+    `pos_min`: the oldest position the memory holds of this sequence, -1 for none. `n_swa`: the window, 0 for none.
+    """
+    n_past = min(n_common, n_tokens - 1)
+    if n_past <= 0 or pos_min < 0 or pos_min > max(0, n_past - n_swa):
+        return 0
+    return n_past
