@@ -69,18 +69,23 @@ class Option:
         return (self.name, *self.also, *self.negatives, *self.env_names)
 
     def read(self, text: str, spelling: str) -> OptionValue:
-        """The value of `text` under one of the spellings. ValueError: unreadable, or not to be honoured yet."""
-        value = self.kind.parse(text)
-        if spelling in self.negatives:
+        """The value of `text` under one of the spellings. ValueError: unreadable, or not to be honoured yet.
+
+        The message names the option as `spelling`.
+        """
+        try:
+            value = self.kind.parse(text)
+        except ValueError as error:
+            raise ValueError(f"cannot set '{spelling}': {error}") from None
+        if spelling.lstrip("-") in self.negatives:
             value = not value
-        self.check_honoured(value)
+        if self.honoured is not None and value not in self.honoured:
+            raise ValueError(self._why_not(spelling))
         return value
 
-    def check_honoured(self, value: OptionValue) -> None:
-        """ValueError if llamad cannot do what `value` asks. The value is not repeated: it may be a secret."""
-        if self.honoured is None or value in self.honoured:
-            return
+    def _why_not(self, spelling: str) -> str:
+        # The value is not repeated: it may be a secret.
         if not self.honoured:
-            raise ValueError(f"cannot honour option '{self.name}' yet")
+            return f"cannot honour option '{spelling}' yet"
         allowed = " or ".join(self.kind.render(word) for word in self.honoured)
-        raise ValueError(f"cannot honour option '{self.name}' yet, except as {allowed}")
+        return f"cannot honour option '{spelling}' yet, except with the value {allowed}"

@@ -37,7 +37,7 @@ def by_spelling(scopes: tuple[Scope, ...]) -> Mapping[str, Option]:
 @cache
 def by_env(scopes: tuple[Scope, ...]) -> Mapping[str, Option]:
     """Every environment name that is valid in `scopes`."""
-    found = {name: row for row in ROWS if row.scope in scopes and not row.single for name in row.env_names}
+    found = {name: row for row in ROWS if row.scope in scopes and not row.action for name in row.env_names}
     return MappingProxyType(found)
 
 
@@ -47,19 +47,23 @@ def by_setting() -> Mapping[str, Option]:
     return MappingProxyType({row.setting: row for row in ROWS if row.setting})
 
 
-def lookup(spelling: str, scopes: tuple[Scope, ...]) -> Option:
-    """The option of a spelling. ValueError tells what is wrong with it, and what it may have been meant to be."""
+def lookup(spelling: str, scopes: tuple[Scope, ...], dashes: str = "") -> Option:
+    """The option of a spelling. ValueError tells what is wrong with it, and what it may have been meant to be.
+
+    `dashes` stood before it; they are shown again.
+    """
     known = by_spelling(scopes)
     if spelling in known:
         return known[spelling]
     if Scope.MODEL in scopes and spelling.startswith("env."):
         return _environment_option(spelling)
+    shown = f"'{dashes}{spelling}'"
     elsewhere = by_spelling(tuple(Scope)).get(spelling)
     if elsewhere is not None and elsewhere.scope is Scope.DAEMON:
-        raise ValueError(f"cannot set '{spelling}' for a model: it is an option of the daemon")
+        raise ValueError(f"cannot set {shown} for a model: it is an option of the daemon")
     if elsewhere is not None:
-        raise ValueError(f"cannot set '{spelling}' for all models: it belongs into models.ini")
-    raise ValueError(f"cannot know option '{spelling}'{_suggestion(spelling, known)}")
+        raise ValueError(f"cannot set {shown} for all models: it belongs into models.ini")
+    raise ValueError(f"cannot know option {shown}{_suggestion(spelling, known, dashes)}")
 
 
 def _environment_option(spelling: str) -> Option:
@@ -69,8 +73,10 @@ def _environment_option(spelling: str) -> Option:
     return Option(spelling, Text(), "a variable of the instance's environment", Scope.MODEL)
 
 
-def _suggestion(spelling: str, known: Mapping[str, Option]) -> str:
+def _suggestion(spelling: str, known: Mapping[str, Option], dashes: str) -> str:
     # Short spellings are near to everything, so they only suggest themselves for a difference in case.
     candidates = [word for word in known if len(word) > 3 or word.lower() == spelling.lower()]
     near = difflib.get_close_matches(spelling, candidates, n=1, cutoff=0.7)
-    return f": did you mean '{near[0]}'?" if near else ""
+    if not near:
+        return ""
+    return f": did you mean '{dashes and ('--' if len(near[0]) > 3 else '-')}{near[0]}'?"

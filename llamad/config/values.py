@@ -1,7 +1,7 @@
 """Kinds of option values: how text becomes a typed value, and the value text again.
 
-Each kind has `parse(text) -> value`, which raises ValueError with a message that starts with "cannot", and
-`render(value) -> text`, with `parse(render(value)) == value` for every value that `parse` can give. Parsing is strict:
+Each kind has `parse(text) -> value`, which raises ValueError with a reason that completes "cannot set this option:",
+and `render(value) -> text`, with `parse(render(value)) == value` for every value that `parse` can give. Parsing is strict:
 what is not plainly of the kind is refused, never guessed.
 """
 
@@ -57,7 +57,7 @@ class Flag:
             return True
         if word in FALSE_WORDS:
             return False
-        raise ValueError(f"cannot read {text!r} as yes or no: write true, false, 1, 0, on or off")
+        raise ValueError(f"{text!r} is neither yes nor no: write true, false, 1, 0, on or off")
 
     def render(self, value: OptionValue) -> str:
         return "true" if value else "false"
@@ -76,8 +76,8 @@ class Whole:
         if text.lower() in self.words:
             return self.words[text.lower()]
         if not _WHOLE.fullmatch(text):
-            also = "".join(f" or {word!r}" for word in self.words)
-            raise ValueError(f"cannot read {text!r} as a whole number{also}")
+            also = "".join(f" or {word}" for word in self.words if word.isalpha())
+            raise ValueError(f"{text!r} is no whole number{also}")
         return _within(int(text), self.least, self.most)
 
     def render(self, value: OptionValue) -> str:
@@ -94,10 +94,10 @@ class Number:
 
     def parse(self, text: str) -> float:
         if not _NUMBER.fullmatch(text):
-            raise ValueError(f"cannot read {text!r} as a number")
+            raise ValueError(f"{text!r} is no number")
         value = float(text)
         if math.isinf(value):
-            raise ValueError(f"cannot use {text}: it is too large")
+            raise ValueError(f"{text} is too large")
         return _within(value, self.least, self.most)
 
     def render(self, value: OptionValue) -> str:
@@ -115,8 +115,12 @@ class Duration:
         if text.lower() in self.words:
             return self.words[text.lower()]
         if _NUMBER.fullmatch(text) and text.startswith("-"):
-            raise ValueError(f"cannot use {text}: it must be at least 0")
-        return _within(parse_duration(text), 0.0, SECONDS_MAX)
+            raise ValueError(f"{text} is too small: at least 0")
+        try:
+            seconds = parse_duration(text)
+        except ValueError:
+            raise ValueError(f"{text!r} is no time: write for example 30, 30s, 10m or 2h") from None
+        return _within(seconds, 0.0, SECONDS_MAX)
 
     def render(self, value: OptionValue) -> str:
         for word, number in self.words.items():
@@ -138,7 +142,12 @@ class Size:
     def parse(self, text: str) -> int:
         if text.lower() in self.words:
             return self.words[text.lower()]
-        count = int(text) * self.unit_bytes if text.isascii() and text.isdigit() else parse_bytes(text)
+        if _WHOLE.fullmatch(text):
+            return _within(int(text) * self.unit_bytes, 0, self.most)
+        try:
+            count = parse_bytes(text)
+        except ValueError:
+            raise ValueError(f"{text!r} is no size: write for example 4096, 512M or 2GiB") from None
         return _within(count, 0, self.most)
 
     def render(self, value: OptionValue) -> str:
@@ -162,7 +171,7 @@ class Choice:
     def parse(self, text: str) -> str:
         word = self.same.get(text.lower(), text.lower())
         if word not in self.words:
-            raise ValueError(f"cannot use {text!r}: it must be one of {', '.join(self.words)}")
+            raise ValueError(f"{text!r} is not one of {', '.join(self.words)}")
         return word
 
     def render(self, value: OptionValue) -> str:
@@ -179,9 +188,9 @@ class Text:
 
     def parse(self, text: str) -> str:
         if not text and not self.may_be_empty:
-            raise ValueError("cannot use an empty value here")
+            raise ValueError("its value is empty")
         if "\0" in text:
-            raise ValueError("cannot use a value with a NUL character in it")
+            raise ValueError("its value has a NUL character in it")
         return text
 
     def render(self, value: OptionValue) -> str:
@@ -204,12 +213,12 @@ class Listing:
             return ()
         items = tuple(item.strip() for item in text.split(","))
         if "" in items:
-            raise ValueError(f"cannot read {text!r} as a list: there is nothing between two commas")
+            raise ValueError(f"{text!r} has nothing between two commas")
         if len(items) > LIST_ITEMS_MAX:
-            raise ValueError(f"cannot take {len(items)} items: at most {LIST_ITEMS_MAX}")
+            raise ValueError(f"{len(items)} items are too many: at most {LIST_ITEMS_MAX}")
         for item in items if self.item else ():
             if not re.fullmatch(self.item, item):
-                raise ValueError(f"cannot read {item!r} as {self.what}")
+                raise ValueError(f"{item!r} is not {self.what}")
         return items
 
     def render(self, value: OptionValue) -> str:
@@ -229,7 +238,7 @@ def model_name(text: str) -> str:
 
 def _within(value: _N, least: float, most: float) -> _N:
     if value < least:
-        raise ValueError(f"cannot use {value}: it must be at least {least}")
+        raise ValueError(f"{value} is too small: at least {least}")
     if value > most:
-        raise ValueError(f"cannot use {value}: it must be at most {most}")
+        raise ValueError(f"{value} is too large: at most {most}")
     return value

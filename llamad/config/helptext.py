@@ -1,0 +1,76 @@
+"""`llamad --help`, from the option table."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+
+from llamad.config import options
+from llamad.config.option import Option, Scope
+
+_INDENT = 2
+_COLUMN = 34
+_GLUE = "\u00a0"
+"""Keeps a default's words on one line: textwrap breaks at blanks only."""
+_WIDTH_MIN, _WIDTH_MAX = 72, 110
+
+
+def help_text(prog: str = "llamad", width: int | None = None) -> str:
+    """The whole text, wrapped to `width` columns (None: the terminal's)."""
+    width = max(_GLUE = "\u00a0"
+"""Keeps a default's words on one line: textwrap breaks at blanks only."""
+_WIDTH_MIN, min(_WIDTH_MAX, width or shutil.get_terminal_size((100, 24)).columns))
+    head = [
+        f"Usage: {prog} [OPTION…]",
+        "",
+        *textwrap.wrap(
+            "Serves many GGUF models through one OpenAI-compatible port. Runs in the foreground and logs to stderr; "
+            "SIGTERM drains and stops it, SIGHUP reloads its configuration.",
+            width,
+        ),
+        "",
+    ]
+    foot = textwrap.wrap(
+        "Every option is also a key of the configuration file (without dashes) and an environment variable "
+        "(LLAMA_ARG_ and the name in capitals, or llama-server's). The command line counts more than the environment, "
+        "that more than the file. Instance options given here apply to every model, over its presets.",
+        width,
+    )
+    return "\n".join([*head, *_groups(width), *foot]) + "\n"
+
+
+def _groups(width: int) -> list[str]:
+    rows = [row for row in options.ROWS if row.scope is not Scope.MODEL and row.help]
+    lines = []
+    for group in dict.fromkeys(row.group for row in rows):
+        lines.append(f"{group}:")
+        for row in rows:
+            if row.group == group:
+                lines += _row(row, width)
+        lines.append("")
+    return lines
+
+
+def _row(row: Option, width: int) -> list[str]:
+    left = " " * _INDENT + spelled(row)
+    text = row.help + _default(row)
+    body = [
+        line.replace(_GLUE, " ") for line in textwrap.wrap(text, width - _COLUMN, break_on_hyphens=False)
+    ]
+    if len(left) > _COLUMN - 2:
+        return [left, *(" " * _COLUMN + line for line in body)]
+    return [left.ljust(_COLUMN) + body[0], *(" " * _COLUMN + line for line in body[1:])]
+
+
+def spelled(row: Option) -> str:
+    """`-c, --ctx-size N`, `--mmap, --no-mmap`."""
+    others = [f"-{name}" if len(name) <= 3 else f"--{name}" for name in row.also]
+    names = [*others, f"--{row.name}", *(f"--{name}" for name in row.negatives)]
+    return ", ".join(names) + (f" {row.kind.hint}" if row.kind.hint else "")
+
+
+def _default(row: Option) -> str:
+    text = row.default_text or ("" if row.default is None else row.kind.render(row.default))
+    if not text:
+        return ""
+    return f" (default:{_GLUE}{text})" if len(text) > 20 else f" (default: {text})".replace(" ", _GLUE).replace(_GLUE, " ", 1)
