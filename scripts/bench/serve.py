@@ -24,15 +24,17 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+# For the script in the folder above.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from free_port import free_port  # noqa: E402  (a script beside this one's folder)
+from free_port import free_port
 
-from llamad.daemon.spawn import CHILD_COMMAND, child_environment  # noqa: E402
-from llamad.wire.child import Start, State, encode, parse_report  # noqa: E402
+from llamad.daemon.spawn import CHILD_COMMAND, child_environment
+from llamad.wire.child import Start, State, encode, parse_report
 
 DEFAULT_MODEL = Path.home() / ".cache/llamad/models/SmolLM2-135M-Instruct.Q4_1.gguf"
 STREAMS = (1, 4, 8)
@@ -193,23 +195,12 @@ def ask(door: Door, prompt: str, tokens: int) -> Stream:
 
 def measure(door: Door, way: str, streams: int, tokens: int, round_number: int) -> Sample:
     """`streams` answers at once. Tokens per second count from the first request to the last end, all streams together."""
-    results: list[Stream | BaseException] = []
-
-    def run(number: int) -> None:
-        prompt = f"Round {round_number}, {way} {streams}.{number}: describe the number {number * 37 + round_number}."
-        try:
-            results.append(ask(door, prompt, tokens))
-        except BaseException as error:
-            results.append(error)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(streams)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    done = [result for result in results if isinstance(result, Stream)]
-    if len(done) < streams:
-        raise SystemExit(str(next(result for result in results if not isinstance(result, Stream))))
+    prompts = [
+        f"Round {round_number}, {way} {streams}.{number}: describe the number {number * 37 + round_number}."
+        for number in range(streams)
+    ]
+    with ThreadPoolExecutor(streams) as pool:
+        done = list(pool.map(lambda prompt: ask(door, prompt, tokens), prompts))
     took_s = max(one.ended_s for one in done) - min(one.started_s for one in done)
     first_ms = statistics.median(one.first_s - one.started_s for one in done) * 1000
     return Sample(way, streams, sum(one.tokens for one in done) / took_s, first_ms)
