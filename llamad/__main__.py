@@ -1,18 +1,69 @@
-"""`python -m llamad child`, the form in which the supervisor starts its children."""
+"""`llamad`, and `python -m llamad child` for its children.
+
+Imports stand inside the functions: a child must put its stdout out of reach before anything heavy is imported, and
+`--version` must not pay for a supervisor.
+"""
 
 from __future__ import annotations
 
 import sys
 
+EXIT_CLEAN = 0
+EXIT_BAD_CONFIG = 1
+EXIT_USAGE = 2
+EXIT_INTERNAL = 70
+
 
 def main() -> int:
-    """Dispatch on the first argument; the exit status."""
-    if sys.argv[1:] == ["child"]:
+    """Run the program that the command line names and return its exit status."""
+    if sys.argv[1:2] == ["child"]:
         from llamad.child.main import main as child_main
 
         return child_main()
-    print("cannot start: only 'child' is known here", file=sys.stderr)
-    return 2
+    return daemon_main(sys.argv[1:])
+
+
+def daemon_main(argv: list[str]) -> int:
+    """0 clean stop, 1 bad configuration, 2 usage, 70 internal."""
+    import os
+
+    from llamad.config.load import UsageError, help_text, parse_args
+    from llamad.errors import ConfigError
+
+    try:
+        match parse_args(argv).action:
+            case "help":
+                print(help_text(), end="")
+                return EXIT_CLEAN
+            case "version":
+                from llamad import __version__
+
+                print(f"llamad {__version__}")
+                return EXIT_CLEAN
+            case "check":
+                return check(argv)
+            case _:
+                from llamad.daemon.start import run
+
+                return run(argv, os.environ)
+    except UsageError as error:
+        print(f"llamad: {error}\nTry 'llamad --help'.", file=sys.stderr)
+        return EXIT_USAGE
+    except ConfigError as error:
+        print(f"llamad: {error}", file=sys.stderr)
+        return EXIT_BAD_CONFIG
+
+
+def check(argv: list[str]) -> int:
+    """Print every problem of the configuration; nothing is started."""
+    import os
+
+    from llamad.config.check import exit_status, render, summary
+    from llamad.config.load import load
+
+    loaded = load(argv, os.environ)
+    print(render(loaded.registry.problems) + summary(loaded), end="")
+    return exit_status(loaded)
 
 
 if __name__ == "__main__":

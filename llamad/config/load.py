@@ -26,9 +26,9 @@ from llamad.config.daemon import build_settings
 from llamad.config.helptext import help_text
 from llamad.config.layers import Layer
 from llamad.config.registry import Read, build_registry
-from llamad.config.settings import Loaded, Problem, Registry
+from llamad.config.settings import Loaded, Problem, Registry, Settings
 
-__all__ = ["CommandLine", "Loaded", "UsageError", "help_text", "load", "parse_args"]
+__all__ = ["CommandLine", "Loaded", "UsageError", "help_text", "load", "load_settings", "parse_args"]
 
 _SECTION = "llamad"
 
@@ -43,8 +43,22 @@ def load(argv: Sequence[str], environ: Mapping[str, str], *, settled: bool = Fal
 
     With `settled`, files that are being written to are waited for (see `files`); a start does not wait.
     """
-    command = parse_args(argv)
     read = _read_settled if settled else _read
+    settings, layer, problems = _read_daemon(argv, environ, read)
+    registry = build_registry(settings, layer, read)
+    return Loaded(settings, Registry(registry.models, _in_order([*problems, *registry.problems])))
+
+
+def load_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Loaded:
+    """The daemon's own options alone; no preset file and no model directory is looked at, so the registry is empty."""
+    settings, _, problems = _read_daemon(argv, environ, _read)
+    return Loaded(settings, Registry(problems=_in_order(problems)))
+
+
+def _read_daemon(
+    argv: Sequence[str], environ: Mapping[str, str], read: Read
+) -> tuple[Settings, Layer, list[Problem]]:
+    command = parse_args(argv)
     config_file = _config_file(command, environ)
     from_file, problems = _read_config(config_file, read)
     from_environment, faults = layers.read_environment(environ)
@@ -52,9 +66,7 @@ def load(argv: Sequence[str], environ: Mapping[str, str], *, settled: bool = Fal
     settings, setting_faults = build_settings(layer, environ, os.geteuid(), config_file)
     if not settings.models_preset and os.path.exists(paths.PRESET_FILE):
         settings = replace(settings, models_preset=paths.PRESET_FILE)
-    registry = build_registry(settings, layer, read)
-    everything = [*problems, *faults, *setting_faults, *registry.problems]
-    return Loaded(settings, Registry(registry.models, _in_order(everything)))
+    return settings, layer, [*problems, *faults, *setting_faults]
 
 
 def _config_file(command: CommandLine, environ: Mapping[str, str]) -> str:

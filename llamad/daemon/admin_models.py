@@ -1,0 +1,135 @@
+"""Admin routes about models: list, one, load, unload, reload."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from llamad.core.actions import AnswerTicket
+from llamad.core.events import LoadAsked, UnloadAsked
+from llamad.core.view import ModelView
+from llamad.daemon.admin import Exchange
+from llamad.daemon.admin_routes import Route
+from llamad.daemon.documents import model_document, status_document
+from llamad.daemon.driver import Driver
+from llamad.daemon.loop import Loop
+from llamad.daemon.monitor import Monitor
+from llamad.daemon.reload import Changes, Reloader
+from llamad.daemon.tickets import Tickets
+from llamad.errors import LlamadError, NotFoundError, RequestError
+
+
+class ModelRoutes:
+    """What the public port's `/models` routes answer, too: proxy workers relay them here."""
+
+    def __init__(
+        self, loop: Loop, driver: Driver, monitor: Monitor, reloader: Reloader, tickets: Tickets
+    ) -> None:
+        self._loop = loop
+        self._driver = driver
+        self._monitor = monitor
+        self._reloader = reloader
+        self._tickets = tickets
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("GET", "/models", self.list_all),
+            Route("GET", "/v1/models", self.list_all),
+            Route("POST", "/models/load", self.load, changes=True),
+            Route("POST", "/models/unload", self.unload, changes=True),
+            Route("POST", "/models/reload", self.reload, changes=True),
+            Route("POST", "/reload", self.reload, changes=True),
+            Route("GET", "/models/", self.show),
+            Route("GET", "/v1/models/", self.show),
+        ]
+
+    def documents(self) -> list[dict[str, Any]]:
+        """Every model object, hidden ones too: operators see all."""
+        return [self._document(view) for view in self._driver.view().models]
+
+    def list_all(self, exchange: Exchange, _: str) -> None:
+        """`?reload=1` reads the configuration first, as llama.cpp's router does."""
+        if exchange.request.wants("reload"):
+            self._reloader.reload(lambda outcome: self._answer_list(exchange, outcome))
+        else:
+            self._answer_list(exchange, None)
+
+    def show(self, exchange: Exchange, name: str) -> None:
+        exchange.answer(self._document(self._view(name)))
+
+    def load(self, exchange: Exchange, _: str) -> None:
+        body = exchange.request.document()
+        model = self._model_of(body)
+        self._order(exchange, model, lambda ticket: LoadAsked(ticket, model), wait=_flag(body, "wait"))
+
+    def unload(self, exchange: Exchange, _: str) -> None:
+        body = exchange.request.document()
+        model, force = self._model_of(body), _flag(body, "force")
+        self._order(
+            exchange, model, lambda ticket: UnloadAsked(ticket, model, force), wait=_flag(body, "wait")
+        )
+
+    def reload(self, exchange: Exchange, _: str) -> None:
+        self._reloader.reload(lambda outcome: self._answer_reload(exchange, outcome))
+
+    # ---- parts
+
+    def _order(self, exchange: Exchange, model: str, make_event: Any, *, wait: bool) -> None:
+        """Answer at the end state, or at once: then only a refusal that comes at once is heard."""
+        ticket = self._tickets.order(make_event, lambda answer: self._answer_order(exchange, model, answer))
+        if wait:
+            exchange.on_abandoned = lambda: self._tickets.drop(ticket)
+        elif exchange.open:
+            self._tickets.drop(ticket)
+            self._answer_status(exchange, model)
+
+    def _answer_order(self, exchange: Exchange, model: str, answer: AnswerTicket) -> None:
+        if answer.kind:
+            exchange.fail(LlamadError(answer.message, kind=answer.kind, status=answer.status))
+        else:
+            self._answer_status(exchange, model)
+
+    def _answer_status(self, exchange: Exchange, model: str) -> None:
+        view = self._find(model)
+        spec = self._reloader.spec(view.name) if view else None
+        status = status_document(view, spec) if view and spec else {"value": "unloaded"}
+        exchange.answer({"success": True, "status": status})
+
+    def _answer_list(self, exchange: Exchange, outcome: Changes | LlamadError | None) -> None:
+        if isinstance(outcome, LlamadError):
+            exchange.fail(outcome)
+        else:
+            exchange.answer({"object": "list", "data": self.documents()})
+
+    def _answer_reload(self, exchange: Exchange, outcome: Changes | LlamadError) -> None:
+        if isinstance(outcome, LlamadError):
+            exchange.fail(outcome)
+        else:
+            exchange.answer({"success": True, **asdict(outcome)})
+
+    def _document(self, view: ModelView) -> dict[str, Any]:
+        instance = self._monitor.instance(view.child)
+        return model_document(view, self._reloader.spec(view.name), instance, now=self._loop.now())
+
+    def _view(self, name: str) -> ModelView:
+        view = self._find(name)
+        if view is None:
+            raise NotFoundError(f"cannot find model {name!r}", kind="model-not-found")
+        return view
+
+    def _find(self, name: str) -> ModelView | None:
+        resolved = self._driver.resolve(name) or name
+        return next((view for view in self._driver.view().models if view.name == resolved), None)
+
+    def _model_of(self, body: dict[str, Any]) -> str:
+        model = body.get("model")
+        if not isinstance(model, str) or not model:
+            raise RequestError("cannot tell which model is meant: the body has no 'model'")
+        return model
+
+
+def _flag(body: dict[str, Any], name: str) -> bool:
+    value = body.get(name, False)
+    if not isinstance(value, bool):
+        raise RequestError(f"cannot use {name!r}: true or false is wanted")
+    return value

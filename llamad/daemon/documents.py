@@ -1,0 +1,144 @@
+"""The admin API's documents, made from views. Pure: times come in as arguments, nothing is looked up.
+
+Shapes: ARCHITECTURE 3.3. Field names and the words of `status.value` are llama.cpp's router's; ours are under `llamad`.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+from llamad import __version__
+from llamad.config.settings import ModelSpec, Problem, Settings
+from llamad.core.view import ModelView, QueueView
+from llamad.daemon.monitor import Instance
+
+
+def model_document(
+    view: ModelView,
+    spec: ModelSpec | None,
+    instance: Instance | None,
+    *,
+    now: float,
+    started_wall: float = 0.0,
+) -> dict[str, Any]:
+    """One model object. `now` is on the scheduler's clock."""
+    spec = spec or (instance.spec if instance else ModelSpec(view.name, ""))
+    return {
+        "id": view.name,
+        "aliases": list(view.aliases),
+        "tags": list(spec.tags),
+        "object": "model",
+        "owned_by": "llamad",
+        "created": spec.created,
+        "status": status_document(view, spec),
+        "architecture": {
+            "input_modalities": ["text", "image"] if spec.mmproj else ["text"],
+            "output_modalities": ["text"],
+        },
+        "source": spec.source,
+        "meta": _meta(spec, instance),
+        "llamad": _ours(view, instance, now),
+    }
+
+
+def status_document(view: ModelView, spec: ModelSpec) -> dict[str, Any]:
+    """llama.cpp's `status`: `failed` and `exit_code` only after a failure, `progress` only while loading."""
+    status: dict[str, Any] = {"value": view.state, "args": list(spec.args), "preset": spec.preset}
+    if view.failed:
+        status["failed"] = True
+        status["exit_code"] = _exit_code(view)
+    if view.state == "loading":
+        status["progress"] = round(view.progress, 3)
+    return status
+
+
+def _exit_code(view: ModelView) -> int | None:
+    """As a shell shows it: 128 + n for a signal."""
+    return 128 + view.signal if view.signal is not None else view.exit_code
+
+
+def _meta(spec: ModelSpec, instance: Instance | None) -> dict[str, Any]:
+    facts = spec.facts
+    from_file = {
+        "architecture": facts.architecture,
+        "n_vocab": facts.n_vocab,
+        "n_ctx_train": facts.n_ctx_train,
+        "n_embd": facts.n_embd,
+        "n_params": facts.n_params,
+        "size": facts.size_bytes,
+        "file_type": facts.file_type,
+    }
+    meta = {key: value for key, value in from_file.items() if value}
+    if instance is not None:
+        payload = instance.ready_payload
+        told = payload.get("meta")
+        meta.update(told if isinstance(told, dict) else {})
+        meta.update({key: payload[key] for key in ("n_ctx", "n_slots") if key in payload})
+    return meta
+
+
+def _ours(view: ModelView, instance: Instance | None, now: float) -> dict[str, Any]:
+    return {
+        "reason": view.reason,
+        "stopping": view.stopping,
+        "draining": view.draining,
+        "signal": view.signal,
+        "leases": view.leases,
+        "waiting": view.waiting,
+        "last_used_s": _ago(view.last_used_at, now),
+        "loaded_s": _ago(view.loaded_at, now),
+        "pid": instance.pid if instance else None,
+        "child": view.child or None,
+        "pinned": view.pinned,
+        "failures": view.failures,
+        "retry_in_s": max(0.0, round(view.retry_at - now, 3)) if view.retry_at is not None else None,
+        "memory": _memory(instance),
+    }
+
+
+def _memory(instance: Instance | None) -> Mapping[str, Any] | None:
+    held = instance.ready_payload.get("bytes") if instance else None
+    return held if isinstance(held, dict) else None
+
+
+def _ago(moment: float | None, now: float) -> float | None:
+    return None if moment is None else max(0.0, round(now - moment, 3))
+
+
+def queue_document(entry: QueueView, now: float) -> dict[str, Any]:
+    return {
+        "model": entry.model,
+        "waiters": entry.waiters,
+        "waited_s": _ago(entry.since, now),
+        "draining": list(entry.draining),
+    }
+
+
+def limits_document(settings: Settings) -> dict[str, Any]:
+    return {
+        "models_max": settings.models_max,
+        "models_autoload": settings.models_autoload,
+        "drain_after_s": settings.drain_after_s,
+        "queue_timeout_s": settings.queue_timeout_s,
+        "max_queued": settings.max_queued,
+    }
+
+
+def problem_document(problem: Problem) -> dict[str, Any]:
+    return {"file": problem.file, "line": problem.line, "message": problem.message, "model": problem.model}
+
+
+def props_document(settings: Settings) -> dict[str, Any]:
+    """What llama.cpp's router says of itself at `/props` without a model."""
+    return {
+        "role": "router",
+        "max_instances": settings.models_max,
+        "models_autoload": settings.models_autoload,
+        "build_info": f"llamad-{__version__}",
+    }
+
+
+def version_document() -> dict[str, Any]:
+    return {"version": __version__, "python": platform.python_version(), "platform": platform.platform()}

@@ -1,0 +1,182 @@
+"""The lease socket: workers' messages become events, the scheduler's answers become messages.
+
+A worker is one connection and gets a number that is never used twice. It is dropped, and all its leases with it, when it
+breaks the protocol or does not read.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+
+from llamad.core.actions import EndLease, GrantLease, QueueLease, RefuseLease
+from llamad.core.events import (
+    Event,
+    LeaseAnnounced,
+    LeaseAsked,
+    LeaseCancelled,
+    LeaseKey,
+    LeaseReleased,
+    WorkerLost,
+)
+from llamad.daemon.kernel import Kernel
+from llamad.daemon.loop import Loop
+from llamad.daemon.monitor import Monitor
+from llamad.daemon.stream import Acceptor, Stream
+from llamad.errors import ProtocolError
+from llamad.wire import lease as wire
+
+log = logging.getLogger(__name__)
+
+UNSENT_BYTES_MAX = 4 << 20
+WORKERS_MAX = 256
+
+
+class Worker:
+    """One proxy worker's connection."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.pid = 0
+        self.protocol = wire.SupervisorSide()
+        self.open_leases: set[int] = set()
+        self.stream: Stream | None = None
+
+    def send(self, message: wire.Message) -> None:
+        if self.stream is not None:
+            self.stream.send(wire.encode(message))
+
+
+class LeaseServer:
+    """All workers. `on_workers_changed` is told when one has said hello or is gone."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        kernel: Kernel,
+        listener: socket.socket,
+        monitor: Monitor,
+        post: Callable[[Event], None],
+        on_workers_changed: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._kernel = kernel
+        self._monitor = monitor
+        self._post = post
+        self._on_workers_changed = on_workers_changed
+        self._workers: dict[int, Worker] = {}
+        self._last_number = 0
+        self._acceptor = Acceptor(loop, kernel, listener, self._connected)
+
+    def worker_pids(self) -> list[int]:
+        """Of the workers that said hello."""
+        return [worker.pid for worker in self._workers.values() if worker.pid]
+
+    def close(self) -> None:
+        self._acceptor.close()
+        for worker in list(self._workers.values()):
+            if worker.stream is not None:
+                worker.stream.close()
+
+    # ---- from workers
+
+    def _connected(self, connection: socket.socket) -> None:
+        if len(self._workers) >= WORKERS_MAX:
+            log.warning("cannot take another proxy worker: %d are connected", WORKERS_MAX)
+            connection.close()
+            return
+        self._last_number += 1
+        worker = Worker(self._last_number)
+        self._workers[worker.number] = worker
+        worker.stream = Stream(
+            self._loop,
+            self._kernel,
+            connection,
+            UNSENT_BYTES_MAX,
+            on_data=lambda data: self._received(worker, data),
+            on_end=lambda reason: self._lost(worker, reason),
+        )
+
+    def _received(self, worker: Worker, data: bytes) -> None:
+        assert worker.stream is not None
+        try:
+            for message in worker.protocol.feed(data):
+                if worker.stream.closed:
+                    return
+                self._take(worker, message)
+        except ProtocolError as error:
+            worker.stream.close(str(error))
+
+    def _take(self, worker: Worker, message: wire.FromWorker) -> None:
+        match message:
+            case wire.Hello():
+                self._greeted(worker, message)
+            case wire.Ask():
+                self._asked(worker, message)
+            case wire.Cancel():
+                worker.open_leases.discard(message.lease)
+                self._post(LeaseCancelled(LeaseKey(worker.number, message.lease)))
+            case wire.Release():
+                worker.open_leases.discard(message.lease)
+                self._post(LeaseReleased(LeaseKey(worker.number, message.lease)))
+
+    def _greeted(self, worker: Worker, message: wire.Hello) -> None:
+        worker.pid = message.pid
+        for held in message.held[: wire.LEASES_PER_WORKER_MAX]:
+            worker.open_leases.add(held.lease)
+            self._post(LeaseAnnounced(LeaseKey(worker.number, held.lease), held.child))
+        log.debug("proxy worker %d is connected, pid %d", worker.number, worker.pid)
+        self._on_workers_changed()
+
+    def _asked(self, worker: Worker, message: wire.Ask) -> None:
+        if message.lease in worker.open_leases:
+            raise ProtocolError(f"cannot ask for lease {message.lease} twice")
+        if len(worker.open_leases) >= wire.LEASES_PER_WORKER_MAX:
+            text = f"cannot take more than {wire.LEASES_PER_WORKER_MAX} requests at once"
+            worker.send(wire.Refused(message.lease, "too-many-requests", 429, text, retry_after_s=1.0))
+            return
+        worker.open_leases.add(message.lease)
+        key = LeaseKey(worker.number, message.lease)
+        self._post(LeaseAsked(key, message.model, message.autoload, message.load, message.avoid))
+
+    def _lost(self, worker: Worker, reason: str) -> None:
+        if reason:
+            log.warning("dropped proxy worker %d (pid %d): %s", worker.number, worker.pid, reason)
+        del self._workers[worker.number]
+        self._post(WorkerLost(worker.number))
+        self._on_workers_changed()
+
+    # ---- actions
+
+    def queue(self, action: QueueLease) -> None:
+        self._answer(action.key, wire.Queued(action.key.lease, action.position))
+
+    def grant(self, action: GrantLease) -> None:
+        instance = self._monitor.instance(action.child)
+        address, token = (instance.address, instance.token) if instance else ("", "")
+        self._answer(action.key, wire.Granted(action.key.lease, action.child, action.model, address, token))
+
+    def refuse(self, action: RefuseLease) -> None:
+        worker = self._workers.get(action.key.worker)
+        if worker is not None:
+            worker.open_leases.discard(action.key.lease)
+        self._answer(
+            action.key,
+            wire.Refused(
+                action.key.lease,
+                action.kind,
+                action.status,
+                action.message,
+                action.retry_after_s,
+                action.details,
+            ),
+        )
+
+    def end(self, action: EndLease) -> None:
+        self._answer(action.key, wire.Ended(action.key.lease, action.kind, action.message))
+
+    def _answer(self, key: LeaseKey, message: wire.Message) -> None:
+        worker = self._workers.get(key.worker)
+        if worker is not None:
+            worker.send(message)

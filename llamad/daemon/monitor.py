@@ -1,0 +1,247 @@
+"""Instances by child number: carries out Spawn, AskExit, Terminate and Kill, and turns reports into events.
+
+The number is the identity. A process that died still answers to its number until the scheduler has heard of its end;
+after that nothing here knows it any more.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from llamad.config.settings import ModelSpec, Settings
+from llamad.core.actions import AskExit, Kill, Spawn, Terminate
+from llamad.core.events import ChildExited, ChildFailed, ChildNotSpawned, ChildProgressed, ChildReady, Event
+from llamad.daemon.kernel import Exit as ProcessExit
+from llamad.daemon.process import ChildProcess
+from llamad.daemon.spawn import Commands, Spawner
+from llamad.errors import ProtocolError
+from llamad.observe.ring import LineRing
+from llamad.wire.child import ChildLink, Exit, LinkState, Start, State, Stats, encode, parse_report
+
+log = logging.getLogger(__name__)
+
+TAIL_LINES = 20
+TAIL_CHARS = 2000
+TOKEN_BYTES = 32
+
+
+@dataclass(slots=True)
+class Instance:
+    """One instance process and what it told of itself."""
+
+    child: int
+    spec: ModelSpec
+    token: str
+    socket_path: str
+    process: ChildProcess | None = None
+    link: ChildLink = field(default_factory=ChildLink)
+    address: str = ""
+    ready_payload: Mapping[str, Any] = field(default_factory=dict)
+    stats: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid if self.process else 0
+
+
+class Monitor:
+    """Starts, watches and ends instances. `specs` looks a model up in the current registry."""
+
+    def __init__(
+        self,
+        spawner: Spawner,
+        commands: Commands,
+        settings: Settings,
+        specs: Callable[[str], ModelSpec | None],
+        post: Callable[[Event], None],
+    ) -> None:
+        self._spawner = spawner
+        self._commands = commands
+        self._settings = settings
+        self._specs = specs
+        self._post = post
+        self._instances: dict[int, Instance] = {}
+        self._logs: dict[str, LineRing] = {}
+
+    # ---- what others may know
+
+    def instance(self, child: int) -> Instance | None:
+        return self._instances.get(child)
+
+    def instances(self) -> list[Instance]:
+        return list(self._instances.values())
+
+    def log_ring(self, model: str) -> LineRing:
+        """The model's log, across all processes it has had."""
+        return self._logs.setdefault(model, LineRing())
+
+    def forget_logs(self, keep: set[str]) -> None:
+        """Drop the rings of models that are configured no more and run no more."""
+        running = {instance.spec.name for instance in self._instances.values()}
+        for name in [name for name in self._logs if name not in keep | running]:
+            del self._logs[name]
+
+    # ---- actions
+
+    def spawn(self, action: Spawn) -> None:
+        spec = self._specs(action.model)
+        try:
+            if spec is None:
+                raise OSError("the model is not configured any more")
+            if spec.engine != "llamad":
+                raise OSError(f"engine {spec.engine!r} is not supported by this version")
+            self._start(action.child, spec)
+        except (OSError, ProtocolError) as error:
+            message = f"cannot start an instance of {action.model!r}: {error}"
+            log.warning("%s", message)
+            self._post(ChildNotSpawned(action.child, message))
+
+    def ask_exit(self, action: AskExit) -> None:
+        instance = self._instances.get(action.child)
+        if instance is not None and instance.process is not None:
+            self._send(instance, encode(Exit()))
+
+    def terminate(self, action: Terminate) -> None:
+        instance = self._instances.get(action.child)
+        if instance is not None and instance.process is not None:
+            log.warning("%s (pid %d) did not leave when asked: SIGTERM", instance.spec.name, instance.pid)
+            instance.process.terminate()
+
+    def kill(self, action: Kill) -> None:
+        self._kill(self._instances.get(action.child))
+
+    def kill_all(self) -> None:
+        for instance in self._instances.values():
+            self._kill(instance)
+
+    # ---- the life of one
+
+    def _start(self, child: int, spec: ModelSpec) -> None:
+        instance = Instance(child, spec, secrets.token_urlsafe(TOKEN_BYTES), self._socket_path(child))
+        instance.process = self._spawner.spawn(
+            self._commands.instance,
+            "instance",
+            environment=spec.env,
+            on_report=lambda line: self._report_line(instance, line),
+            on_log=lambda line: self._log_line(instance, line),
+            on_exit=lambda ended: self._exited(instance, ended),
+        )
+        self._instances[child] = instance
+        log.info("%s: started as child %d, pid %d", spec.name, child, instance.pid)
+        self._send(instance, encode(Start("instance", start_body(instance))))
+
+    def _socket_path(self, child: int) -> str:
+        if self._settings.instance_transport != "unix":
+            return ""
+        return os.path.join(self._settings.runtime_dir, f"instance-{child}.sock")
+
+    def _send(self, instance: Instance, data: bytes) -> None:
+        assert instance.process is not None
+        try:
+            instance.process.send(data)
+        except ProtocolError as error:
+            self._break_off(instance, error)
+
+    def _kill(self, instance: Instance | None) -> None:
+        if instance is not None and instance.process is not None:
+            instance.process.kill()
+
+    def _log_line(self, instance: Instance, line: bytes) -> None:
+        text = line.decode("utf-8", "replace").rstrip("\r")
+        self.log_ring(instance.spec.name).append(text)
+        log.debug("%s[%d]: %s", instance.spec.name, instance.pid, text)
+
+    def _report_line(self, instance: Instance, line: bytes) -> None:
+        try:
+            report = parse_report(line)
+            if report is None:
+                self._log_line(instance, line)
+                return
+            instance.link.receive(report)
+            if isinstance(report, State):
+                self._state_reported(instance, report)
+            elif isinstance(report, Stats):
+                instance.stats = report.body
+        except ProtocolError as error:
+            self._break_off(instance, error)
+
+    def _state_reported(self, instance: Instance, report: State) -> None:
+        match report.state:
+            case "loading":
+                self._post(ChildProgressed(instance.child, load_progress(report.payload)))
+            case "ready":
+                instance.address = checked_address(report.payload, instance.socket_path)
+                instance.ready_payload = report.payload
+                self._post(ChildReady(instance.child))
+            case "failed":
+                kind = str(report.payload.get("kind") or "load-failed")
+                message = str(report.payload.get("message") or f"cannot run {instance.spec.name!r}")
+                self._post(ChildFailed(instance.child, kind, message))
+
+    def _break_off(self, instance: Instance, error: ProtocolError) -> None:
+        """A child that breaks the protocol is ended: nothing it says can be believed."""
+        log.error("%s (pid %d): %s", instance.spec.name, instance.pid, error)
+        if instance.link.state is not LinkState.EXITING:
+            instance.link.state = LinkState.EXITING
+            self._post(ChildFailed(instance.child, "protocol", str(error)))
+        self._kill(instance)
+
+    def _exited(self, instance: Instance, ended: ProcessExit) -> None:
+        name = instance.spec.name
+        how = f"signal {ended.signal}" if ended.signal is not None else f"exit status {ended.exit_code}"
+        log.info("%s: child %d, pid %d ended with %s", name, instance.child, instance.pid, how)
+        if instance.socket_path:
+            remove_quietly(instance.socket_path)
+        tail = self.log_ring(name).tail(TAIL_LINES, TAIL_CHARS)
+        self._post(ChildExited(instance.child, ended.exit_code, ended.signal, tail))
+        self._instances.pop(instance.child, None)
+
+
+def start_body(instance: Instance) -> dict[str, Any]:
+    """The instance's start document, see ARCHITECTURE 3.1."""
+    spec = instance.spec
+    return {
+        "model": spec.name,
+        "path": spec.path,
+        "options": {
+            key: list(value) if isinstance(value, tuple) else value for key, value in spec.options.items()
+        },
+        "token": instance.token,
+        "transport": "unix" if instance.socket_path else "tcp",
+        "socket": instance.socket_path,
+        "alias": list(spec.aliases),
+    }
+
+
+def load_progress(payload: Mapping[str, Any]) -> float:
+    """0.0 to 1.0 over all stages of a `loading` payload; llama.cpp reports each stage by itself."""
+    stages = payload.get("stages") or [payload.get("current")]
+    value = payload.get("value")
+    if not isinstance(stages, list) or not isinstance(value, int | float):
+        return 0.0
+    current = payload.get("current")
+    done = stages.index(current) if current in stages else 0
+    return min(1.0, max(0.0, (done + float(value)) / len(stages)))
+
+
+def checked_address(payload: Mapping[str, Any], socket_path: str) -> str:
+    """Where the instance listens. Only loopback, or the socket it was told to make: raises ProtocolError."""
+    address = payload.get("address")
+    expected = f"unix:{socket_path}" if socket_path else "127.0.0.1:"
+    if not isinstance(address, str) or not (
+        address == expected if socket_path else address.startswith(expected)
+    ):
+        raise ProtocolError(f"cannot use the instance's address {address!r}: expected {expected}…")
+    return address
+
+
+def remove_quietly(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError as error:
+        log.debug("cannot remove %s: %s", path, error)

@@ -1,0 +1,80 @@
+"""From a command line to a running supervisor, and from its end to an exit status."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+
+from llamad.clock import SystemClock
+from llamad.config.check import render
+from llamad.config.load import load_settings
+from llamad.config.settings import Settings
+from llamad.daemon.kernel import Kernel
+from llamad.daemon.listeners import open_listeners
+from llamad.daemon.spawn import Commands
+from llamad.daemon.supervisor import Supervisor
+from llamad.daemon.systemd import listen_sockets
+from llamad.errors import ConfigError
+from llamad.observe import log as logs
+from llamad.observe.ring import LineRing
+
+log = logging.getLogger(__name__)
+
+EXIT_INTERNAL = 70
+
+
+def run(argv: list[str], environ: Mapping[str, str], commands: Commands | None = None) -> int:
+    """Serve until told to stop. Raises UsageError and ConfigError before anything has been started.
+
+    `commands` replaces the programs that children run; only tests have any.
+    """
+    keep_descriptors_apart()
+    # First, while the numbers from 3 on still are what systemd put there.
+    inherited = [listener for _, listener in listen_sockets(environ, os.getpid())]
+    settings = _settings(argv, environ)
+    ring = LineRing()
+    logs.set_up(settings.log_level, environ, ring)
+    kernel = Kernel()
+    listeners = open_listeners(kernel, settings.listeners, inherited)
+    supervisor = Supervisor(
+        settings, argv, environ, SystemClock(), ring, listeners, kernel=kernel, commands=commands
+    )
+    try:
+        return supervisor.run()
+    except ConfigError:
+        raise
+    except Exception:
+        log.exception("cannot go on: a bug in llamad")
+        return EXIT_INTERNAL
+
+
+def keep_descriptors_apart() -> None:
+    """Children get what is meant for them, however we were started.
+
+    With 0, 1 or 2 closed the next file opened would become one of them; and what our own parent left open for us is not
+    for our children.
+    """
+    fd = os.open(os.devnull, os.O_RDWR)
+    while fd <= 2:
+        os.set_inheritable(fd, True)
+        fd = os.open(os.devnull, os.O_RDWR)
+    os.close(fd)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            _close_on_exec(int(name))
+
+
+def _close_on_exec(fd: int) -> None:
+    try:
+        os.set_inheritable(fd, False)
+    except OSError:
+        return  # the one that listed the directory
+
+
+def _settings(argv: list[str], environ: Mapping[str, str]) -> Settings:
+    """The daemon's own options. Every fatal problem is in the error's message."""
+    loaded = load_settings(argv, environ)
+    if loaded.fatal:
+        raise ConfigError(render(loaded.fatal).rstrip("\n"))
+    return loaded.settings
