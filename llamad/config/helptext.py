@@ -10,16 +10,15 @@ from llamad.config.option import Option, Scope
 
 _INDENT = 2
 _COLUMN = 34
+# textwrap breaks at blanks only, so this keeps a short default on one line.
 _GLUE = "\u00a0"
-"""Keeps a default's words on one line: textwrap breaks at blanks only."""
+_GLUED_MAX = 24
 _WIDTH_MIN, _WIDTH_MAX = 72, 110
 
 
 def help_text(prog: str = "llamad", width: int | None = None) -> str:
     """The whole text, wrapped to `width` columns (None: the terminal's)."""
-    width = max(_GLUE = "\u00a0"
-"""Keeps a default's words on one line: textwrap breaks at blanks only."""
-_WIDTH_MIN, min(_WIDTH_MAX, width or shutil.get_terminal_size((100, 24)).columns))
+    width = max(_WIDTH_MIN, min(_WIDTH_MAX, width or shutil.get_terminal_size((100, 24)).columns))
     head = [
         f"Usage: {prog} [OPTION…]",
         "",
@@ -54,9 +53,7 @@ def _groups(width: int) -> list[str]:
 def _row(row: Option, width: int) -> list[str]:
     left = " " * _INDENT + spelled(row)
     text = row.help + _default(row)
-    body = [
-        line.replace(_GLUE, " ") for line in textwrap.wrap(text, width - _COLUMN, break_on_hyphens=False)
-    ]
+    body = [line.replace(_GLUE, " ") for line in textwrap.wrap(text, width - _COLUMN, break_on_hyphens=False)]
     if len(left) > _COLUMN - 2:
         return [left, *(" " * _COLUMN + line for line in body)]
     return [left.ljust(_COLUMN) + body[0], *(" " * _COLUMN + line for line in body[1:])]
@@ -73,4 +70,5 @@ def _default(row: Option) -> str:
     text = row.default_text or ("" if row.default is None else row.kind.render(row.default))
     if not text:
         return ""
-    return f" (default:{_GLUE}{text})" if len(text) > 20 else f" (default: {text})".replace(" ", _GLUE).replace(_GLUE, " ", 1)
+    said = f"(default: {text})"
+    return " " + (said.replace(" ", _GLUE) if len(said) <= _GLUED_MAX else said)

@@ -1,24 +1,21 @@
 """The one entry: command line and environment in, settings and registry out.
 
-    from llamad.config.load import Loaded, UsageError, help_text, load, parse_args
+    from llamad.config.load import UsageError, help_text, load, load_settings, parse_args
 
-    try:
-        command = parse_args(sys.argv[1:])
-    except UsageError as error: ...                # print str(error), exit 2
-    command.action                                 # "help": print(help_text()); "version"; "check"; "run"
-    loaded = load(sys.argv[1:], os.environ)        # UsageError as above; no other exception for bad configuration
-    loaded.fatal                                   # not empty: print check.render(loaded.fatal), exit 1
-    loaded.settings, loaded.registry.models, loaded.registry.problems
+    parse_args(argv).action                        # help, version, check or run; UsageError: exit 2
+    settings, problems = load_settings(argv, environ)      # the daemon's own options: a few small files
+    loaded = load(argv, environ)                   # and the registry: opens every model's head
+    loaded.settings, loaded.registry.models, loaded.registry.problems, loaded.fatal
 
-`load` never stops at the first problem. A problem with `model` leaves that model out; a `fatal` one is a fault of the
-daemon's own options. A reload takes a new `Loaded` only when it has no problem at all.
+Nothing here stops at the first problem, and UsageError is the only exception for bad configuration. A problem with
+`model` leaves that model out; a `fatal` one is a fault of the daemon's own options: print `check.render(...)`, exit 1.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from llamad.config import command_line, files, ini, layers, options, paths
 from llamad.config.command_line import CommandLine, UsageError
@@ -38,35 +35,44 @@ def parse_args(argv: Sequence[str]) -> CommandLine:
     return command_line.parse(argv)
 
 
-def load(argv: Sequence[str], environ: Mapping[str, str], *, settled: bool = False) -> Loaded:
-    """Everything that `argv`, `environ` and the files they name say.
+def load_settings(
+    argv: Sequence[str], environ: Mapping[str, str] | None = None
+) -> tuple[Settings, tuple[Problem, ...]]:
+    """The daemon's own options and what is wrong with them, without looking at models."""
+    own = _read_own(argv, os.environ if environ is None else environ, _read)
+    return own.settings, _in_order(own.problems)
+
+
+def load(argv: Sequence[str], environ: Mapping[str, str] | None = None, *, settled: bool = False) -> Loaded:
+    """Everything that `argv`, `environ` (None: this process's) and the files they name say.
 
     With `settled`, files that are being written to are waited for (see `files`); a start does not wait.
     """
     read = _read_settled if settled else _read
-    settings, layer, problems = _read_daemon(argv, environ, read)
-    registry = build_registry(settings, layer, read)
-    return Loaded(settings, Registry(registry.models, _in_order([*problems, *registry.problems])))
+    own = _read_own(argv, os.environ if environ is None else environ, read)
+    registry = build_registry(own.settings, own.layer, read)
+    return Loaded(own.settings, Registry(registry.models, _in_order([*own.problems, *registry.problems])))
 
 
-def load_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Loaded:
-    """The daemon's own options alone; no preset file and no model directory is looked at, so the registry is empty."""
-    settings, _, problems = _read_daemon(argv, environ, _read)
-    return Loaded(settings, Registry(problems=_in_order(problems)))
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """What the daemon's own sources say together."""
+
+    settings: Settings
+    layer: Layer
+    problems: list[Problem]
 
 
-def _read_daemon(
-    argv: Sequence[str], environ: Mapping[str, str], read: Read
-) -> tuple[Settings, Layer, list[Problem]]:
+def _read_own(argv: Sequence[str], environ: Mapping[str, str], read: Read) -> _Own:
     command = parse_args(argv)
     config_file = _config_file(command, environ)
-    from_file, problems = _read_config(config_file, read)
-    from_environment, faults = layers.read_environment(environ)
+    from_file, file_faults = _read_config(config_file, read)
+    from_environment, environment_faults = layers.read_environment(environ)
     layer: Layer = {**from_file, **from_environment, **command.layer}
-    settings, setting_faults = build_settings(layer, environ, os.geteuid(), config_file)
+    settings, faults = build_settings(layer, environ, os.geteuid(), config_file)
     if not settings.models_preset and os.path.exists(paths.PRESET_FILE):
         settings = replace(settings, models_preset=paths.PRESET_FILE)
-    return settings, layer, [*problems, *faults, *setting_faults]
+    return _Own(settings, layer, [*file_faults, *environment_faults, *faults])
 
 
 def _config_file(command: CommandLine, environ: Mapping[str, str]) -> str:

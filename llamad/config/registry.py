@@ -9,7 +9,9 @@ from dataclasses import replace
 from llamad.config import files, ini, layers, merge, options, sources, specs
 from llamad.config.layers import Layer
 from llamad.config.merge import Draft, Preset
+from llamad.config.option import Scope
 from llamad.config.settings import ModelSpec, Problem, Registry, Settings
+from llamad.config.values import Text
 
 Read = Callable[[str], bytes]
 """Reads a configuration file, whole."""
@@ -129,10 +131,30 @@ def _open(draft: Draft, stop_timeout_s: float) -> ModelSpec:
     mmproj = files.absolute(draft.mmproj) if draft.mmproj else ""
     if mmproj and not os.path.isfile(mmproj):
         raise _FaultError("mmproj", f"cannot find the projector '{mmproj}'")
+    draft, extra = _open_named_files(draft)
     try:
         file = sources.read_model(files.absolute(draft.path))
     except sources.NoModelError:
         raise
     except ValueError as error:
         raise _FaultError("model", str(error)) from None
-    return specs.build(draft, file, mmproj, stop_timeout_s)
+    return specs.build(draft, replace(file, identity=file.identity + extra), mmproj, stop_timeout_s)
+
+
+def _open_named_files(draft: Draft) -> tuple[Draft, tuple[str, ...]]:
+    """The draft with the paths of instance options made absolute, and what tells that such a file has changed."""
+    layer, identity = dict(draft.layer), []
+    for name, setting in draft.layer.items():
+        kind = setting.option.kind
+        if setting.option.scope is not Scope.INSTANCE or not (isinstance(kind, Text) and kind.path):
+            continue
+        path = files.absolute(str(setting.value))
+        try:
+            with files.open_regular(path) as file:
+                identity.append(sources.identity(path, os.fstat(file.fileno())))
+        except OSError as error:
+            raise _FaultError(name, files.why(error, f"'{path}'")) from None
+        except ValueError as error:
+            raise _FaultError(name, f"cannot use '{path}': {error}") from None
+        layer[name] = replace(setting, value=path)
+    return replace(draft, layer=layer), tuple(identity)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from llamad.config.option import Option, Scope
-from llamad.config.values import Choice, Flag, Listing, Number, Whole
+from llamad.config.values import Choice, Flag, Listing, Number, Template, Text, Whole
 
 _CONTEXT = "Instances: context and slots"
 _COMPUTE = "Instances: threads, devices, weights"
+_CHAT = "Instances: chat"
 _SAMPLING = "Instances: sampling defaults (a request may say otherwise)"
 _ALL = Scope.INSTANCE
 
@@ -95,6 +96,22 @@ ROWS: tuple[Option, ...] = (
         _CONTEXT,
         default=True,
         negatives=("no-cache-prompt",),
+    ),
+    Option(
+        "chat-template",
+        Template(),
+        "chat template: jinja source, or chatml",
+        _ALL,
+        _CHAT,
+        default_text="the model's own",
+    ),
+    Option(
+        "chat-template-file",
+        Text("FILE", may_be_empty=False, path=True),
+        "file with the chat template",
+        _ALL,
+        _CHAT,
+        default_text="the model's own",
     ),
     Option(
         "embeddings",

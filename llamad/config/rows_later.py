@@ -174,8 +174,6 @@ _SLOTS = (
 
 _CHAT = (
     _later(_FLAG, "jinja", True, no="no-jinja"),
-    _later(_TEXT, "chat-template"),
-    _later(Text(path=True), "chat-template-file"),
     _later(_TEXT, "chat-template-kwargs"),
     _later(_FLAG, "skip-chat-parsing", no="no-skip-chat-parsing"),
     _later(_FLAG, "prefill-assistant", no="no-prefill-assistant"),

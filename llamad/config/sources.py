@@ -144,16 +144,21 @@ def _without_twins(found: list[Found]) -> list[Found]:
 def read_model(path: str) -> ModelFile:
     """Open a model's file and all its shards. ValueError says what is wrong, with the path in it."""
     parts = _parts(path)
-    heads, identity, size_bytes, created = [], [], 0, 0
+    heads, identities, size_bytes, created = [], [], 0, 0
     for part in parts:
         head, status = _read_part(part)
         heads.append(head)
-        identity.append(f"{os.path.realpath(part)}:{status.st_size}:{status.st_mtime_ns}")
+        identities.append(identity(part, status))
         size_bytes += status.st_size
         created = max(created, int(status.st_mtime))
     _check_shards(parts, heads)
     shards = parts if len(parts) > 1 else ()
-    return ModelFile(path, shards, _facts(heads, size_bytes), created, tuple(identity))
+    return ModelFile(path, shards, _facts(heads, size_bytes), created, tuple(identities))
+
+
+def identity(path: str, status: os.stat_result) -> str:
+    """Differs when another file, or the same file rewritten, is at `path`."""
+    return f"{os.path.realpath(path)}:{status.st_size}:{status.st_mtime_ns}"
 
 
 def _parts(path: str) -> tuple[str, ...]:

@@ -198,6 +198,21 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class Template:
+    """Jinja source, or the name `chatml`. llama.cpp has more built-in names; they are not taken for source."""
+
+    hint: str = "JINJA"
+
+    def parse(self, text: str) -> str:
+        if text != "chatml" and "{{" not in text and "{%" not in text:
+            raise ValueError(f"{text[:40]!r} is neither jinja source nor chatml")
+        return text
+
+    def render(self, value: OptionValue) -> str:
+        return str(value)
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
     """Texts with commas between; blanks around them do not count, empty ones are refused.
 
