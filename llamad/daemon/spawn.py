@@ -31,8 +31,14 @@ _PREFIXES = (
     "LC_", "CUDA_", "NVIDIA_", "NCCL_", "HIP_", "ROCR_", "HSA_", "GPU_", "VK_", "SYCL_", "ONEAPI_", "ZE_",
     "GGML_", "GOMP_", "OMP_", "KMP_", "OPENBLAS_", "MKL_",
 )  # fmt: skip
-_SCAN_NAMES = frozenset(("LLAMA_CACHE", "HF_HOME", "HF_HUB_CACHE", "CREDENTIALS_DIRECTORY"))
-_SCAN_PREFIXES = ("LLAMA_ARG_", "LLAMAD_")
+# A scan reads what the daemon read: where directories are by default, and options from the environment.
+_SCAN_NAMES = frozenset(
+    (
+        "RUNTIME_DIRECTORY", "STATE_DIRECTORY", "CREDENTIALS_DIRECTORY", "XDG_RUNTIME_DIR", "XDG_STATE_HOME",
+        "HF_HOME", "HF_HUB_CACHE",
+    )
+)  # fmt: skip
+_SCAN_PREFIXES = ("LLAMA_", "LLAMAD_")
 _FIXED = {
     # Measured: spinning OpenMP threads of one instance starve its neighbours; 1000 spins keep the latency.
     "GOMP_SPINCOUNT": "1000",

@@ -74,7 +74,8 @@ def _close_on_exec(fd: int) -> None:
 
 def _settings(argv: list[str], environ: Mapping[str, str]) -> Settings:
     """The daemon's own options. Every fatal problem is in the error's message."""
-    loaded = load_settings(argv, environ)
-    if loaded.fatal:
-        raise ConfigError(render(loaded.fatal).rstrip("\n"))
-    return loaded.settings
+    settings, problems = load_settings(argv, environ)
+    fatal = [problem for problem in problems if problem.fatal]
+    if fatal:
+        raise ConfigError(render(fatal).rstrip("\n"))
+    return settings

@@ -86,7 +86,7 @@ def test_a_timer_made_in_a_pass_waits_for_the_next(loop: Loop) -> None:
 def test_a_timer_cancelled_by_its_neighbour_does_not_fire(loop: Loop) -> None:
     fired = []
     timers = []
-    loop.call_later(1, lambda: timers[0].cancel())
+    loop.call_later(1, lambda: [timer.cancel() for timer in timers])
     timers.append(loop.call_later(1, lambda: fired.append("victim")))
     loop.run_once()
     assert fired == []
