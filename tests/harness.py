@@ -147,10 +147,9 @@ class Llamad:
         rows = self.admin("GET", "/ps")["processes"]
         return [row for row in rows if row["role"] == role and (model is None or row["model"] == model)]
 
-    def workers(self) -> list[psutil.Process]:
-        """The proxy's worker processes: the children of its arbiter."""
-        (arbiter,) = self.ps("proxy")
-        return psutil.Process(arbiter["pid"]).children()
+    def workers(self) -> set[int]:
+        """The pids of the proxy's workers that serve."""
+        return {row["pid"] for row in self.ps("proxy") if row["state"] == "worker"}
 
     # ---- what it says
 

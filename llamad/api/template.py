@@ -110,7 +110,7 @@ def _collect(pieces: Iterable[str]) -> str:
     for piece in pieces:
         size += len(piece)
         if size > RENDER_CHARS_MAX:
-            raise RequestError(f"cannot render the chat template: over {RENDER_CHARS_MAX} characters")
+            raise ValueError(f"over {RENDER_CHARS_MAX} characters")
         parts.append(piece)
     return "".join(parts)
 
