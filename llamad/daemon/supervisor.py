@@ -48,6 +48,7 @@ from llamad.daemon.systemd import Notifier, Watchdog, watchdog_interval_s
 from llamad.daemon.tickets import Tickets
 from llamad.errors import LlamadError
 from llamad.observe.events import EventRing, Happening
+from llamad.observe.log import relay
 from llamad.observe.ring import LineRing
 from llamad.wire.proxy import ProxySettings
 
@@ -103,7 +104,6 @@ class Supervisor:
         )
         self._tickets = Tickets(self._driver.post)
         self._log_ring = log_ring
-        self._front_log = LineRing()
         self._leases: LeaseServer | None = None
         self._admin: AdminServer | None = None
         self._front: Front | None = None
@@ -196,7 +196,7 @@ class Supervisor:
             self._commands,
             self._front_settings(),
             self._listeners,
-            on_log=self._front_logged,
+            on_log=lambda line: relay(log, "front", line),
             on_stopped=self._leave_when_done,
         )
         self._front.start()
@@ -275,10 +275,6 @@ class Supervisor:
         self._events.append(Happening(self._clock.wall(), note.kind, note.model, note.text, note.numbers))
         log.info("%s%s", f"{note.model}: " if note.model else "", note.text)
         self._say_state()
-
-    def _front_logged(self, line: str) -> None:
-        if line:
-            log.info("front: %s", line)
 
     def _facts(self) -> DaemonFacts:
         process = self._front.process if self._front else None

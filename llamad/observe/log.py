@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import select
 import time
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ LEVELS: Final = {
 }
 
 _LINE_BYTES_MAX = 4000
+_OWN_LINE = re.compile(r"\d\d:\d\d:\d\d (\w+) +(.*)")
 _SYSLOG_PRIORITY = {
     logging.DEBUG: 7,
     logging.INFO: 6,
@@ -44,6 +46,14 @@ def set_up(level: str, environ: Mapping[str, str], ring: LineRing | None = None)
     root.handlers[:] = handlers
     root.setLevel(logging.WARNING)
     logging.getLogger("llamad").setLevel(LEVELS.get(level, logging.INFO))
+
+
+def relay(logger: logging.Logger, source: str, line: str) -> None:
+    """Log a line that a process of ours has written by `set_up`'s rules, at the level that it has there."""
+    match = _OWN_LINE.fullmatch(line)
+    level, text = (LEVELS.get(match[1], logging.INFO), match[2]) if match else (logging.INFO, line)
+    if text.strip():
+        logger.log(level, "%s: %s", source, text)
 
 
 def is_journald(fd: int, environ: Mapping[str, str]) -> bool:
