@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from llamad.config import files, ini
 from llamad.config.settings import Loaded, Problem
 
 
@@ -23,6 +24,16 @@ def summary(loaded: Loaded) -> str:
 def exit_status(loaded: Loaded) -> int:
     """0 without problems, else 1."""
     return 1 if loaded.registry.problems else 0
+
+
+def arguments(path: str) -> list[str]:
+    """The command line that checks one file: presets if any section names a model, else a llamad.ini."""
+    try:
+        text, _ = ini.decode(files.read_whole(path, ini.FILE_BYTES_MAX), path)
+    except (OSError, ValueError):
+        return ["--config", path]
+    names = {section.name for section in ini.parse(text, path)[0]}
+    return ["--models-preset", path] if names - {"", "llamad"} else ["--config", path]
 
 
 def _consequence(problem: Problem) -> str:

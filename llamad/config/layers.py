@@ -61,8 +61,7 @@ def _read_entry(entry: Entry, file: str, scopes: tuple[Scope, ...], for_all: boo
 def _check_first(entry: Entry, setting: Setting, layer: Layer) -> None:
     first = layer.get(setting.option.name)
     if first is not None:
-        name = setting.option.name
-        raise ValueError(f"cannot set '{entry.key}': '{name}' is set by another name on line {first.line}")
+        raise ValueError(f"cannot set '{entry.key}': line {first.line} sets '{setting.option.name}' already")
 
 
 def read_environment(environ: Mapping[str, str]) -> tuple[Layer, list[Problem]]:

@@ -91,8 +91,8 @@ def _read_settled(path: str) -> bytes:
 
 
 def _read_config(path: str, read: Read) -> tuple[Layer, list[Problem]]:
-    """The layer of llamad.ini, none for /dev/null. Whatever is wrong in it is fatal."""
-    if not path or path == os.devnull:
+    """The layer of llamad.ini. Whatever is wrong in it is fatal."""
+    if not path:
         return {}, []
     try:
         data = read(path)

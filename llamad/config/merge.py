@@ -65,9 +65,16 @@ class Draft:
 
 
 def merge(
-    found: Sequence[Found], presets: Sequence[Preset], for_all: Layer, daemon: Layer
+    found: Sequence[Found],
+    presets: Sequence[Preset],
+    for_all: Layer,
+    daemon: Layer,
+    faulty: frozenset[str] = frozenset(),
 ) -> tuple[list[Draft], list[Problem]]:
-    """Every model with its options, in a stable order: found ones by name, then presets as they are written."""
+    """Every model with its options, in a stable order: found ones by name, then presets as they are written.
+
+    `faulty`: models with a problem already. They are not told that they have no file, because that may be the reason.
+    """
     sections = {preset.name: preset for preset in presets}
     own = {preset.name for preset in presets} - {item.name for item in found}
     over = {name: setting for name, setting in daemon.items() if setting.option.scope is Scope.INSTANCE}
@@ -84,7 +91,7 @@ def merge(
             continue
         if "model" in preset.layer:
             drafts.append(_stand_alone(preset, {**for_all, **preset.layer, **over}))
-        else:
+        elif preset.name not in faulty:
             message = f"cannot serve '{preset.name}': no such model was found, and the preset has no 'model'"
             problems.append(Problem(preset.file, preset.line, message, model=preset.name))
     return drafts, problems + check_aliases(drafts, {item.name for item in found} | set(sections))

@@ -75,8 +75,8 @@ def _environment_option(spelling: str) -> Option:
 
 def _suggestion(spelling: str, known: Mapping[str, Option], dashes: str) -> str:
     # Short spellings are near to everything, so they only suggest themselves for a difference in case.
-    candidates = [word for word in known if len(word) > 3 or word.lower() == spelling.lower()]
-    near = difflib.get_close_matches(spelling, candidates, n=1, cutoff=0.7)
+    near = [word for word in known if word.lower() == spelling.lower()]
+    near += difflib.get_close_matches(spelling, [word for word in known if len(word) > 3], n=1, cutoff=0.7)
     if not near:
         return ""
     return f": did you mean '{dashes and ('--' if len(near[0]) > 3 else '-')}{near[0]}'?"

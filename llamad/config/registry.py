@@ -29,7 +29,8 @@ def build_registry(settings: Settings, daemon: Layer, read: Read) -> Registry:
     """Every model that can be served and everything that is wrong; a model with a problem is left out."""
     found, problems = _scan(settings.models_dir, daemon)
     presets, for_all, preset_problems = _read_presets(settings.models_preset, daemon, read)
-    drafts, merge_problems = merge.merge(found, presets, for_all, daemon)
+    faulty = frozenset(problem.model for problem in preset_problems)
+    drafts, merge_problems = merge.merge(found, presets, for_all, daemon, faulty)
     problems += preset_problems + merge_problems
     models: dict[str, ModelSpec] = {}
     bad = {problem.model for problem in problems}
@@ -61,12 +62,13 @@ def _scan(directory: str, daemon: Layer) -> tuple[list[sources.Found], list[Prob
         message = files.why(error, f"the models directory '{directory}'")
     except ValueError as error:
         message = str(error)
-    return [], [_of_daemon(daemon, "models-dir", message)]
+    return [], [_of_daemon(daemon, "models-dir", directory, message)]
 
 
-def _of_daemon(daemon: Layer, option: str, message: str) -> Problem:
+def _of_daemon(daemon: Layer, option: str, path: str, message: str) -> Problem:
+    """A fault of what a daemon option names; blamed on the path where that is the default."""
     setting = daemon.get(option)
-    file, line = (setting.file, setting.line) if setting else (layers.COMMAND_LINE, 0)
+    file, line = (setting.file, setting.line) if setting else (path, 0)
     return Problem(file, line, message, fatal=True)
 
 
@@ -77,9 +79,11 @@ def _read_presets(path: str, daemon: Layer, read: Read) -> tuple[list[Preset], L
     try:
         data = read(path)
     except OSError as error:
-        return [], {}, [_of_daemon(daemon, "models-preset", files.why(error, f"the presets '{path}'"))]
+        message = files.why(error, f"the presets '{path}'")
+        return [], {}, [_of_daemon(daemon, "models-preset", path, message)]
     except ValueError as error:
-        return [], {}, [_of_daemon(daemon, "models-preset", f"cannot use the presets '{path}': {error}")]
+        message = f"cannot use the presets '{path}': {error}"
+        return [], {}, [_of_daemon(daemon, "models-preset", path, message)]
     text, problems = ini.decode(data, path)
     sections, faults = ini.parse(text, path)
     presets, for_all, section_faults = _read_sections(sections, path)

@@ -101,7 +101,7 @@ class Number:
         return _within(value, self.least, self.most)
 
     def render(self, value: OptionValue) -> str:
-        return repr(value)
+        return repr(value).removesuffix(".0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Size:
     """Bytes: a bare number counts in `unit_bytes`, else `512M`, `2GiB`. `words` are names for numbers."""
 
     unit_bytes: int = 1
-    most: int = 2**60
+    most: int = 2**50
     words: Mapping[str, int] = field(default_factory=dict)
     hint: str = "BYTES"
 
@@ -145,6 +145,8 @@ class Size:
         if _WHOLE.fullmatch(text):
             return _within(int(text) * self.unit_bytes, 0, self.most)
         try:
+            if _NUMBER.fullmatch(text):
+                raise ValueError
             count = parse_bytes(text)
         except ValueError:
             raise ValueError(f"{text!r} is no size: write for example 4096, 512M or 2GiB") from None
