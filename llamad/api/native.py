@@ -69,7 +69,7 @@ class NativeDialect:
             "model": self._head.model,
             "tokens_predicted": cost.predicted_tokens,
             "tokens_evaluated": cost.prompt_tokens,
-            "generation_settings": self._settings,
+            "generation_settings": self._settings | {"seed": finished.seed},
             "truncated": False,
             "stop_type": _stop_type(finished),
             "stopping_word": finished.stop_word,

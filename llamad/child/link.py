@@ -13,7 +13,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from llamad.errors import ProtocolError
 from llamad.wire.child import LINE_BYTES_MAX, Command, Exit, Report, Start, Stats, encode, parse_command
 from llamad.wire.lines import LineBuffer
 
@@ -33,7 +32,7 @@ class Link:
         self._unread: deque[bytes] = deque()
         self._send_lock = threading.Lock()
         self._finish_lock = threading.Lock()
-        self._finish: Callable[[], None] | None = None
+        self._finish: Callable[[], object] | None = None
         self._asked = False
 
     def start(self) -> Start | None:
@@ -49,7 +48,7 @@ class Link:
         """Begin to read commands, on a thread of the link's own."""
         threading.Thread(target=self._listen, name="link", daemon=True).start()
 
-    def on_finish(self, finish: Callable[[], None]) -> None:
+    def on_finish(self, finish: Callable[[], object]) -> None:
         """Call `finish`, on the link's thread, when the parent says exit or is gone; at once if it has been so."""
         with self._finish_lock:
             self._finish = finish
@@ -88,11 +87,11 @@ class Link:
             while (command := self._next()) is not None:
                 if isinstance(command, Exit):
                     self._ask_finish()
-        except ProtocolError:
-            pass
-        self._ask_finish()
-        threading.Event().wait(EOF_GRACE_S)
-        self._die(ORPHAN_STATUS)
+            self._ask_finish()
+        finally:
+            # Whatever went wrong above: without this thread nobody would notice that the parent is gone.
+            threading.Event().wait(EOF_GRACE_S)
+            self._die(ORPHAN_STATUS)
 
     def _ask_finish(self) -> None:
         with self._finish_lock:

@@ -65,13 +65,13 @@ def _run(link: Link, start: Start) -> int:
     body: dict[str, Any] = start.body
     match start.role:
         case "instance":
-            from llamad.child import instance
+            from llamad.child.instance import run as run_instance
 
-            return instance.run(link, body)
+            return run_instance(link, body)
         case "scan":
-            from llamad.child import scan
+            from llamad.child.scan import run as run_scan
 
-            return scan.run(link, body)
+            return run_scan(link, body)
         case _:
             raise LlamadError(f"cannot be {start.role[:40]!r}: no such role", kind="unknown-role")
 

@@ -14,7 +14,7 @@ from llamad.engine.vocabulary import Finished, ModelFacts, SamplingParams, SlotV
 HEAD = Head("chatcmpl-1", 1733000000, "the-alias", "b123")
 COST = Timings(prompt_tokens=10, cached_tokens=4, prompt_ms=60.0, predicted_tokens=5, predicted_ms=100.0)
 BY_EOS = Finished(7, "stop", "", COST, slot=2)
-BY_WORD = Finished(7, "stop", "END", COST, slot=2)
+BY_WORD = Finished(7, "stop", "END", COST, slot=2, seed=99)
 BY_LENGTH = Finished(8, "length", "", COST, slot=0)
 
 USAGE = {
@@ -108,6 +108,7 @@ def test_a_native_answer() -> None:
     settings = document.pop("generation_settings")
     assert settings["n_predict"] == 5
     assert settings["temperature"] == 0.8
+    assert settings["seed"] == 99
     assert document == {
         "index": 0,
         "content": "Hello",

@@ -1,0 +1,96 @@
+"""The instance's Falcon application: which route is answered by whom, and errors in the OpenAI shape."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import falcon
+import falcon.asgi
+import msgspec
+from falcon.asgi import Request, Response
+
+from llamad.child.routes_generate import ChatCompletions, Completions, NativeCompletions
+from llamad.child.routes_model import ApplyTemplate, Detokenize, Health, NotServed, Props, Slots, Tokenize
+from llamad.child.service import Service
+from llamad.clock import Clock
+from llamad.errors import LlamadError, error_body
+
+log = logging.getLogger(__name__)
+
+NOT_SERVED = (
+    "/v1/embeddings",
+    "/embeddings",
+    "/embedding",
+    "/v1/rerank",
+    "/rerank",
+    "/v1/reranking",
+    "/reranking",
+    "/infill",
+    "/v1/responses",
+    "/v1/messages",
+    "/v1/messages/count_tokens",
+    "/v1/chat/completions/input_tokens",
+)
+
+_HTTP_REASONS = {
+    404: ("not-found", "there is no such route"),
+    405: ("method-not-allowed", "the route has other methods"),
+}
+
+
+def build_app(
+    service: Service, piece: Callable[[int], bytes], clock: Clock
+) -> falcon.asgi.App[Request, Response]:
+    """All routes of one instance. `piece`: see Tokenize."""
+    app: falcon.asgi.App[Request, Response] = falcon.asgi.App()
+    chat, completions = ChatCompletions(service, clock), Completions(service, clock)
+    native, health = NativeCompletions(service, clock), Health()
+    routes: dict[str, Any] = {
+        "/v1/chat/completions": chat,
+        "/chat/completions": chat,
+        "/v1/completions": completions,
+        "/completion": native,
+        "/completions": native,
+        "/tokenize": Tokenize(service, piece),
+        "/detokenize": Detokenize(service),
+        "/apply-template": ApplyTemplate(service),
+        "/props": Props(service),
+        "/slots": Slots(service),
+        "/health": health,
+        "/v1/health": health,
+    }
+    routes |= dict.fromkeys(NOT_SERVED, NotServed())
+    for path, resource in routes.items():
+        app.add_route(path, resource)
+    app.add_error_handler(Exception, _bug)
+    app.add_error_handler(falcon.HTTPError, _http_error)
+    app.add_error_handler(LlamadError, _error)
+    return app
+
+
+async def _error(req: Request, resp: Response, error: LlamadError, params: dict[str, Any]) -> None:
+    _answer(resp, error.status, error.body())
+    if error.retry_after_s is not None:
+        resp.set_header("Retry-After", str(max(1, round(error.retry_after_s))))
+
+
+async def _http_error(req: Request, resp: Response, error: falcon.HTTPError, params: dict[str, Any]) -> None:
+    """Falcon's own refusals."""
+    status = error.status_code
+    kind, reason = _HTTP_REASONS.get(status, ("bad-request", error.title or ""))
+    resp.set_headers(error.headers or {})
+    _answer(resp, status, error_body(kind, status, f"cannot {req.method} {req.path[:200]}: {reason}"))
+
+
+async def _bug(req: Request, resp: Response, error: Exception, params: dict[str, Any]) -> None:
+    log.error("cannot answer %s %s: a bug", req.method, req.path[:200], exc_info=error)
+    message = f"cannot answer: an internal error ({type(error).__name__})"
+    _answer(resp, 500, error_body("internal", 500, message))
+
+
+def _answer(resp: Response, status: int, body: dict[str, Any]) -> None:
+    resp.status = status
+    resp.content_type = falcon.MEDIA_JSON
+    resp.data = msgspec.json.encode(body)

@@ -1,0 +1,149 @@
+"""The start document of an instance, and what its options mean for the engine and for requests that say nothing.
+
+Option names are llama-server's long ones, with their typed values, as the configuration gives them. Options that are
+not read here concern others (the supervisor, the scan).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from llamad.api.generation import Generation
+from llamad.engine.vocabulary import EngineSettings, SamplingParams
+from llamad.errors import LlamadError
+
+N_CTX_DEFAULT_MAX = 8192
+"""Most that a context is made by default: models of today are trained with more than most machines can hold."""
+
+_ENGINE_OPTIONS = {
+    "ctx-size": "n_ctx",
+    "parallel": "n_parallel",
+    "batch-size": "n_batch",
+    "ubatch-size": "n_ubatch",
+    "n-gpu-layers": "n_gpu_layers",
+    "threads": "threads",
+    "threads-batch": "threads_batch",
+    "flash-attn": "flash_attn",
+    "cache-type-k": "cache_type_k",
+    "cache-type-v": "cache_type_v",
+    "kv-unified": "kv_unified",
+    "mmap": "use_mmap",
+    "mlock": "use_mlock",
+    "swa-full": "swa_full",
+    "embeddings": "embedding",
+}
+_SAMPLING_OPTIONS = {
+    "seed": "seed",
+    "temperature": "temperature",
+    "top-k": "top_k",
+    "top-p": "top_p",
+    "min-p": "min_p",
+    "typical-p": "typical_p",
+    "repeat-last-n": "repeat_last_n",
+    "repeat-penalty": "repeat_penalty",
+    "presence-penalty": "presence_penalty",
+    "frequency-penalty": "frequency_penalty",
+    "ignore-eos": "ignore_eos",
+}
+_OTHER_NAMES = {
+    "temp": "temperature",
+    "typical": "typical-p",
+    "predict": "n-predict",
+    "embedding": "embeddings",
+}
+_LOGIT_BIAS = re.compile(r"(\d{1,9})([+-](?:inf|\d+(?:\.\d+)?))")
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceSpec:
+    """What to load and how to serve it. `template`: the operator's chat template, "" for the model's own."""
+
+    name: str
+    token: str
+    unix_path: str
+    engine: EngineSettings
+    defaults: Generation
+    template: str
+    template_file: str
+
+
+def parse_spec(body: Mapping[str, Any]) -> InstanceSpec:
+    """Raises LlamadError of kind `bad-start` for a document that no supervisor should have sent."""
+    options = _canonical(body.get("options") or {})
+    token, path = body.get("token"), body.get("path")
+    if not isinstance(token, str) or not token or not isinstance(path, str) or not path:
+        raise LlamadError("cannot start: the start document needs a path and a token", kind="bad-start")
+    unix = body.get("transport") == "unix"
+    if unix and not body.get("socket"):
+        raise LlamadError("cannot start: the start document names no socket", kind="bad-start")
+    try:
+        return InstanceSpec(
+            name=str(body.get("model") or path),
+            token=token,
+            unix_path=str(body["socket"]) if unix else "",
+            engine=EngineSettings(path=path, **_fields(EngineSettings, _ENGINE_OPTIONS, options)),
+            defaults=_defaults(options),
+            template=str(options.get("chat-template") or ""),
+            template_file=str(options.get("chat-template-file") or ""),
+        )
+    except (TypeError, ValueError) as error:
+        raise LlamadError(f"cannot start: {error}", kind="bad-start") from error
+
+
+def context_size(trained: int) -> int:
+    """The context of a model that was trained with `trained` tokens (0: unknown), where nobody said what it shall be."""
+    return min(trained, N_CTX_DEFAULT_MAX) if trained else N_CTX_DEFAULT_MAX
+
+
+def _canonical(options: Mapping[str, Any]) -> dict[str, Any]:
+    named = {_OTHER_NAMES.get(name, name): value for name, value in options.items() if value is not None}
+    return {
+        name.removeprefix("no-"): (not value if name.startswith("no-") else value)
+        for name, value in named.items()
+    }
+
+
+def _fields(kind: type, names: Mapping[str, str], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of the dataclass `kind`, each as the type that its default has."""
+    defaults = {field.name: field.default for field in dataclasses.fields(kind)}
+    return {
+        field: _typed(name, options[name], type(defaults[field]))
+        for name, field in names.items()
+        if name in options
+    }
+
+
+def _typed(name: str, value: Any, wanted: type) -> Any:
+    """A float may be written as a whole number; nothing else is converted."""
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is not wanted:
+        raise TypeError(f"option {name} is {value!r}, expected {wanted.__name__}")
+    return value
+
+
+def _defaults(options: Mapping[str, Any]) -> Generation:
+    sampling = SamplingParams(
+        **_fields(SamplingParams, _SAMPLING_OPTIONS, options),
+        logit_bias=_logit_bias(options.get("logit-bias") or ()),
+    )
+    return Generation(
+        max_tokens=_typed("n-predict", options.get("n-predict", -1), int),
+        cache_prompt=_typed("cache-prompt", options.get("cache-prompt", True), bool),
+        sampling=sampling,
+    )
+
+
+def _logit_bias(items: list[str] | tuple[str, ...]) -> tuple[tuple[int, float], ...]:
+    """`15043+1`, `15043-inf`."""
+    biases = []
+    for item in items:
+        match = _LOGIT_BIAS.fullmatch(item)
+        if not match:
+            raise ValueError(f"option logit-bias has {item!r}, expected a token id and its bias")
+        biases.append((int(match[1]), float(match[2])))
+    return tuple(biases)

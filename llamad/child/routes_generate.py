@@ -1,0 +1,108 @@
+"""The routes that generate: OpenAI's chat and text completions, and llama.cpp's own completion."""
+
+from __future__ import annotations
+
+import secrets
+
+import falcon
+import msgspec
+from falcon.asgi import Request, Response
+
+from llamad.api.answer import Dialect, Head
+from llamad.api.generation import Generation
+from llamad.api.json_body import parse_object
+from llamad.api.native import NativeDialect
+from llamad.api.openai import ChatDialect, CompletionDialect, CompletionRequest, parse_chat, parse_completion
+from llamad.child.door import exchange_of
+from llamad.child.events import events
+from llamad.child.service import Service
+from llamad.clock import Clock
+
+SSE_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+
+Prompts = list[tuple[int, ...]]
+
+
+class _Generating:
+    """The two ways out of a generation: as a whole or as a stream."""
+
+    def __init__(self, service: Service, clock: Clock) -> None:
+        self._service = service
+        self._clock = clock
+
+    def _head(self, id_prefix: str, model: str) -> Head:
+        identity = self._service.identity
+        return Head(
+            id=id_prefix + secrets.token_hex(16),
+            created=int(self._clock.wall()),
+            model=model or identity.name,
+            fingerprint=identity.build,
+        )
+
+    async def _answer(
+        self,
+        req: Request,
+        resp: Response,
+        dialect: Dialect,
+        generation: Generation,
+        prompts: Prompts,
+        stream: bool,
+    ) -> None:
+        """Generate. The head goes out after the first output: until then a failure has a status of its own."""
+        work = self._service.begin(exchange_of(req).cleanup, generation, prompts)
+        first = await work.parts()
+        if stream:
+            resp.content_type = "text/event-stream"
+            resp.set_headers(SSE_HEADERS)
+            resp.stream = events(dialect, work, first)
+        else:
+            resp.content_type = falcon.MEDIA_JSON
+            resp.data = msgspec.json.encode(dialect.whole(await work.whole(first)))
+
+
+class ChatCompletions(_Generating):
+    """`POST /v1/chat/completions`."""
+
+    async def on_post(self, req: Request, resp: Response) -> None:
+        service = self._service
+        request = parse_chat(parse_object(exchange_of(req).body), service.defaults, service)
+        text = service.chat.template.render(request.conversation)
+        tokens = await service.prompt_tokens((text,))
+        await self._answer(
+            req,
+            resp,
+            ChatDialect(self._head("chatcmpl-", request.model), request.streaming),
+            request.generation.with_stops(service.chat.stops),
+            [tokens],
+            request.streaming.wanted,
+        )
+
+
+class _Completing(_Generating):
+    """What both kinds of completion share: their bodies."""
+
+    async def on_post(self, req: Request, resp: Response) -> None:
+        service = self._service
+        request = parse_completion(parse_object(exchange_of(req).body), service.defaults, service)
+        prompts = [await service.prompt_tokens(prompt) for prompt in request.prompts]
+        dialect = self._dialect(request, prompts)
+        await self._answer(req, resp, dialect, request.generation, prompts, request.streaming.wanted)
+
+    def _dialect(self, request: CompletionRequest, prompts: Prompts) -> Dialect:
+        raise NotImplementedError
+
+
+class Completions(_Completing):
+    """`POST /v1/completions`."""
+
+    def _dialect(self, request: CompletionRequest, prompts: Prompts) -> Dialect:
+        return CompletionDialect(self._head("cmpl-", request.model), request.streaming)
+
+
+class NativeCompletions(_Completing):
+    """`POST /completion`."""
+
+    def _dialect(self, request: CompletionRequest, prompts: Prompts) -> Dialect:
+        return NativeDialect(
+            self._head("", request.model), [len(tokens) for tokens in prompts], request.generation
+        )

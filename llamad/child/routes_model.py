@@ -1,0 +1,115 @@
+"""The routes that tell of the model and its text: tokens, templates, properties, slots, health."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import falcon
+import msgspec
+from falcon.asgi import Request, Response
+
+from llamad.api.conversation import parse_conversation
+from llamad.api.fields import Fields
+from llamad.api.json_body import parse_object
+from llamad.api.native import parse_detokenize, parse_tokenize, props, slot, token_piece
+from llamad.child.door import exchange_of
+from llamad.child.service import Service
+from llamad.errors import LlamadError
+
+
+def answer_json(resp: Response, document: Any) -> None:
+    """A plain answer."""
+    resp.content_type = falcon.MEDIA_JSON
+    resp.data = msgspec.json.encode(document)
+
+
+class Tokenize:
+    """`POST /tokenize`. `piece` gives the bytes of a token, none for control tokens."""
+
+    def __init__(self, service: Service, piece: Callable[[int], bytes]) -> None:
+        self._service = service
+        self._piece = piece
+
+    async def on_post(self, req: Request, resp: Response) -> None:
+        service = self._service
+        request = parse_tokenize(parse_object(exchange_of(req).body))
+        text, add_special, parse_special = request.content, request.add_special, request.parse_special
+        tokens = await service.aside(len(text), lambda: service.tokenize(text, add_special, parse_special))
+        answer_json(
+            resp, {"tokens": [self._with_piece(token) for token in tokens] if request.with_pieces else tokens}
+        )
+
+    def _with_piece(self, token: int) -> dict[str, Any]:
+        return token_piece(token, self._piece(token) or self._service.engine.detokenize([token]).encode())
+
+
+class Detokenize:
+    """`POST /detokenize`."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def on_post(self, req: Request, resp: Response) -> None:
+        service = self._service
+        tokens = parse_detokenize(parse_object(exchange_of(req).body), service.n_vocab)
+        answer_json(
+            resp, {"content": await service.aside(len(tokens), lambda: service.engine.detokenize(tokens))}
+        )
+
+
+class ApplyTemplate:
+    """`POST /apply-template`: the prompt that a chat request with these messages would become."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def on_post(self, req: Request, resp: Response) -> None:
+        conversation = parse_conversation(Fields(parse_object(exchange_of(req).body)))
+        answer_json(resp, {"prompt": self._service.chat.template.render(conversation)})
+
+
+class Props:
+    """`GET /props`."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def on_get(self, req: Request, resp: Response) -> None:
+        service = self._service
+        identity = service.identity
+        document = props(
+            service.facts,
+            service.defaults,
+            alias=identity.name,
+            path=identity.path,
+            template=service.chat.template.source,
+            build=identity.build,
+        )
+        answer_json(resp, document)
+
+
+class Slots:
+    """`GET /slots`."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def on_get(self, req: Request, resp: Response) -> None:
+        answer_json(resp, [slot(view) for view in self._service.engine.slots()])
+
+
+class Health:
+    """`GET /health`: an instance that listens has its model loaded."""
+
+    async def on_get(self, req: Request, resp: Response) -> None:
+        answer_json(resp, {"status": "ok"})
+
+
+class NotServed:
+    """Routes that llama-server has and this instance does not."""
+
+    async def on_post(self, req: Request, resp: Response) -> None:
+        raise LlamadError(
+            f"cannot serve {req.path}: this instance generates text only", kind="not-supported", status=501
+        )

@@ -1,0 +1,105 @@
+"""What the routes of an instance have in common: the model that is served, and how to have it do something."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from llamad.api.generation import Generation
+from llamad.api.prompts import Prompt, prompt_chars, prompt_tokens
+from llamad.child.chat import Chat
+from llamad.child.work import Dispatcher, Submitter, Work
+from llamad.engine.vocabulary import EngineStats, ModelFacts, SlotView
+from llamad.errors import RequestError
+
+T = TypeVar("T")
+
+# Tokenising this many characters takes about a millisecond: longer texts go to a thread, so that streams go on.
+INLINE_CHARS_MAX = 4096
+# No tokeniser makes more of one token but of runs of blanks; beyond it a text cannot fit, and is not even tokenised.
+TOKEN_CHARS_MAX = 256
+
+
+class ServingEngine(Submitter, Protocol):
+    """What the routes need of the engine."""
+
+    @property
+    def facts(self) -> ModelFacts: ...
+
+    def stats(self) -> EngineStats: ...
+
+    def slots(self) -> list[SlotView]: ...
+
+    def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]: ...
+
+    def detokenize(self, tokens: Sequence[int]) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the served model is called, and by whom it is served."""
+
+    name: str
+    path: str
+    build: str
+
+
+class Service:
+    """One loaded model behind the routes. Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        engine: ServingEngine,
+        dispatcher: Dispatcher,
+        identity: Identity,
+        chat: Chat,
+        defaults: Generation,
+    ) -> None:
+        self.engine = engine
+        self.identity = identity
+        self.chat = chat
+        self.defaults = defaults
+        self.facts = engine.facts
+        self._dispatcher = dispatcher
+        self._tokenizer = ThreadPoolExecutor(1, "tokenizer")
+
+    @property
+    def n_vocab(self) -> int:
+        """Token ids are 0 to this, exclusive."""
+        return self.facts.n_vocab
+
+    def tokenize(self, text: str, add_special: bool, parse_special: bool) -> tuple[int, ...]:
+        """Token ids of a short text; long ones go through `aside`."""
+        return tuple(self.engine.tokenize(text, add_special, parse_special))
+
+    async def prompt_tokens(self, prompt: Prompt) -> tuple[int, ...]:
+        """Token ids of a prompt. Raises RequestError for one that cannot fit the context."""
+        chars, n_ctx = prompt_chars(prompt), self.facts.n_ctx_slot
+        if chars > n_ctx * TOKEN_CHARS_MAX:
+            raise RequestError(
+                f"cannot fit a prompt of {chars} characters into a context of {n_ctx} tokens",
+                kind="exceed-context-size",
+                details={"n_prompt_chars": chars, "n_ctx": n_ctx},
+            )
+        return await self.aside(chars, lambda: prompt_tokens(prompt, self))
+
+    async def aside(self, chars: int, call: Callable[[], T]) -> T:
+        """Do what takes time in proportion to `chars`: at once if they are few, else off the event loop."""
+        if chars <= INLINE_CHARS_MAX:
+            return call()
+        return await asyncio.get_running_loop().run_in_executor(self._tokenizer, call)
+
+    def begin(self, cleanup: ExitStack, generation: Generation, prompts: Sequence[tuple[int, ...]]) -> Work:
+        """Have the engine generate, a sequence for each prompt, until `cleanup` is run."""
+        work = Work(self.engine, self._dispatcher)
+        cleanup.callback(work.close)
+        work.start(generation, prompts)
+        return work
+
+    def close(self) -> None:
+        """Let go of the thread."""
+        self._tokenizer.shutdown(wait=False, cancel_futures=True)

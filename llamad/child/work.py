@@ -1,0 +1,129 @@
+"""From requests of the event loop to sequences of the engine's thread, and back.
+
+The engine delivers the outputs of one step in one call; the dispatcher takes them over with one wake-up of the loop and
+hands each to the work that it belongs to. A work is all that one HTTP request has the engine do. What it holds is
+bounded by the context: an answer cannot be longer, however slowly its client reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from llamad.api.answer import Whole
+from llamad.api.generation import Generation
+from llamad.engine.vocabulary import Failed, Finished, GenerateRequest, Output, Text
+
+Part = tuple[int, Text | Finished]
+"""What is new of a work: the index of the sequence, and the output."""
+
+
+class Submitter(Protocol):
+    """What a work needs of the engine."""
+
+    def submit(self, request: GenerateRequest, /) -> None: ...
+
+    def cancel(self, id: int, /) -> None: ...
+
+
+class Dispatcher:
+    """Sorts outputs to works by the number of their request. All but `deliver` belongs to the loop's thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._works: dict[int, Work] = {}
+        self._last_number = 0
+
+    def deliver(self, outputs: list[Output]) -> None:
+        """Take the outputs of one step, from any thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._sort, outputs)
+        except RuntimeError:
+            pass  # The loop is closed: nobody waits any more.
+
+    def register(self, work: Work) -> int:
+        """A number for a new request of this work."""
+        self._last_number += 1
+        self._works[self._last_number] = work
+        return self._last_number
+
+    def forget(self, number: int) -> None:
+        """Late outputs of this request are dropped."""
+        self._works.pop(number, None)
+
+    def _sort(self, outputs: list[Output]) -> None:
+        for output in outputs:
+            work = self._works.get(output.id)
+            if work is not None:
+                work.take(output)
+
+
+class Work:
+    """The sequences of one HTTP request, from submit to their last words. Close it, whatever happens."""
+
+    def __init__(self, engine: Submitter, dispatcher: Dispatcher) -> None:
+        self._engine = engine
+        self._dispatcher = dispatcher
+        self._open: dict[int, int] = {}
+        self._arrived: list[Part] = []
+        self._failure: Failed | None = None
+        self._changed = asyncio.Event()
+
+    def start(self, generation: Generation, prompts: Sequence[tuple[int, ...]]) -> None:
+        """Submit one request a prompt."""
+        for index, tokens in enumerate(prompts):
+            number = self._dispatcher.register(self)
+            self._open[number] = index
+            self._engine.submit(generation.request(number, tokens))
+
+    @property
+    def ended(self) -> bool:
+        """Whether all that will ever come has been given out."""
+        return not self._open and not self._arrived and self._failure is None
+
+    async def parts(self) -> list[Part]:
+        """Wait for something new; in order, never empty. Raises the LlamadError of a sequence that failed."""
+        while not self._arrived:
+            if self._failure is not None:
+                raise self._failure.error
+            self._changed.clear()
+            await self._changed.wait()
+        arrived, self._arrived = self._arrived, []
+        return arrived
+
+    async def whole(self, first: list[Part]) -> list[Whole]:
+        """All of it, in the order of the prompts. `first` has been taken already."""
+        texts: dict[int, list[str]] = {}
+        last: dict[int, Finished] = {}
+        parts = first
+        while True:
+            for index, output in parts:
+                if isinstance(output, Text):
+                    texts.setdefault(index, []).append(output.text)
+                else:
+                    last[index] = output
+            if self.ended:
+                return [Whole("".join(texts.get(index, ())), last[index]) for index in sorted(last)]
+            parts = await self.parts()
+
+    def take(self, output: Output) -> None:
+        """A new output of one of the sequences."""
+        if isinstance(output, Failed):
+            self._failure = self._failure or output
+            self._end(output.id)
+        else:
+            self._arrived.append((self._open[output.id], output))
+            if isinstance(output, Finished):
+                self._end(output.id)
+        self._changed.set()
+
+    def close(self) -> None:
+        """Cancel what is still going on."""
+        for number in tuple(self._open):
+            self._engine.cancel(number)
+            self._end(number)
+
+    def _end(self, number: int) -> None:
+        del self._open[number]
+        self._dispatcher.forget(number)

@@ -1,0 +1,144 @@
+"""The start document: what each option means for the engine and for requests, and which templates are used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llamad.api.conversation import Conversation
+from llamad.api.generation import Generation
+from llamad.child.chat import choose_chat
+from llamad.child.instance_spec import N_CTX_DEFAULT_MAX, context_size, parse_spec
+from llamad.engine.vocabulary import EngineSettings, ModelFacts, SamplingParams
+from llamad.errors import LlamadError
+
+BODY: dict[str, Any] = {"model": "m", "path": "/m.gguf", "token": "t", "transport": "tcp", "socket": ""}
+USER = Conversation(({"role": "user", "content": "hi"},))
+
+
+def spec(**options: Any):
+    return parse_spec(BODY | {"options": options})
+
+
+def facts(template: str | None, *, add_bos: bool = False) -> ModelFacts:
+    return ModelFacts("llama", "", 1, 1, 512, 512, 512, 9, 9, 1, template, "<s>", "</s>", add_bos)
+
+
+def test_without_options_everything_has_llama_servers_defaults() -> None:
+    parsed = spec()
+    assert parsed.engine == EngineSettings(path="/m.gguf")
+    assert parsed.defaults == Generation()
+    assert (parsed.name, parsed.token, parsed.unix_path) == ("m", "t", "")
+
+
+def test_every_option_arrives() -> None:
+    parsed = spec(
+        **{
+            "ctx-size": 1024,
+            "parallel": 2,
+            "batch-size": 64,
+            "ubatch-size": 32,
+            "n-gpu-layers": 7,
+            "threads": 3,
+            "threads-batch": 4,
+            "flash-attn": "off",
+            "cache-type-k": "q8_0",
+            "cache-type-v": "f32",
+            "kv-unified": False,
+            "mmap": False,
+            "mlock": True,
+            "swa-full": True,
+            "embeddings": True,
+            "seed": 5,
+            "temperature": 0.25,
+            "top-k": 6,
+            "top-p": 0.5,
+            "min-p": 0.125,
+            "typical-p": 0.75,
+            "repeat-last-n": 8,
+            "repeat-penalty": 1.5,
+            "presence-penalty": 1,
+            "frequency-penalty": 2.5,
+            "ignore-eos": True,
+            "logit-bias": ["15+1.5", "16-inf"],
+            "n-predict": 9,
+            "cache-prompt": False,
+            "stop-timeout": 10.0,
+        }
+    )
+    assert parsed.engine == EngineSettings(
+        "/m.gguf", 1024, 2, 64, 32, 7, 3, 4, "off", "q8_0", "f32", False, False, True, True, True
+    )
+    assert parsed.defaults == Generation(
+        max_tokens=9,
+        cache_prompt=False,
+        sampling=SamplingParams(
+            5, 0.25, 6, 0.5, 0.125, 0.75, 8, 1.5, 1.0, 2.5, ((15, 1.5), (16, float("-inf"))), True
+        ),
+    )
+
+
+def test_other_spellings_mean_the_same() -> None:
+    parsed = spec(**{"temp": 0.5, "no-mmap": True, "predict": 3})
+    assert parsed.defaults.sampling.temperature == 0.5
+    assert parsed.engine.use_mmap is False
+    assert parsed.defaults.max_tokens == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"token": ""}, "token"),
+        ({"path": None}, "path"),
+        ({"transport": "unix"}, "socket"),
+        ({"options": {"ctx-size": "big"}}, "ctx-size"),
+        ({"options": {"mmap": 1}}, "mmap"),
+        ({"options": {"logit-bias": ["x"]}}, "logit-bias"),
+    ],
+    ids=str,
+)
+def test_a_wrong_start_document_is_refused(change: dict[str, Any], word: str) -> None:
+    with pytest.raises(LlamadError, match=word) as caught:
+        parse_spec(BODY | change)
+    assert caught.value.kind == "bad-start"
+
+
+@pytest.mark.parametrize(
+    ("trained", "expected"), [(2048, 2048), (131072, N_CTX_DEFAULT_MAX), (0, N_CTX_DEFAULT_MAX)]
+)
+def test_the_default_context_is_the_models_own_within_a_bound(trained: int, expected: int) -> None:
+    assert context_size(trained) == expected
+
+
+def test_the_models_own_template_is_used() -> None:
+    chat = choose_chat(spec(), facts("{{ bos_token }}own {{ messages[0].content }}", add_bos=True))
+    assert (chat.template.render(USER), chat.stops) == ("own hi", ())
+
+
+@pytest.mark.parametrize("own", [None, "{% broken"], ids=["no template", "a broken template"])
+def test_chatml_is_used_otherwise_and_its_end_mark_ends_answers(own: str | None) -> None:
+    chat = choose_chat(spec(), facts(own))
+    assert chat.template.render(USER) == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    assert chat.stops == ("<|im_end|>",)
+
+
+def test_the_operators_template_wins(tmp_path: Path) -> None:
+    own = facts("own")
+    file = tmp_path / "template.jinja"
+    file.write_text("file {{ messages[0].content }}")
+    assert choose_chat(spec(**{"chat-template": "given {{ 1 }}"}), own).template.render(USER) == "given 1"
+    assert choose_chat(spec(**{"chat-template-file": str(file)}), own).template.render(USER) == "file hi"
+    assert choose_chat(spec(**{"chat-template": "chatml"}), own).stops == ("<|im_end|>",)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"chat-template": "{% broken"}, {"chat-template": "llama9"}, {"chat-template-file": "/nowhere/x.jinja"}],
+    ids=str,
+)
+def test_an_operators_template_that_cannot_be_used_is_an_error(options: dict[str, str]) -> None:
+    with pytest.raises(LlamadError, match="cannot") as caught:
+        choose_chat(spec(**options), facts("own"))
+    assert caught.value.kind == "bad-template"
