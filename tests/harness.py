@@ -60,7 +60,7 @@ class Llamad:
         try:
             self.start()
         except BaseException:
-            self.kill_all()
+            self.clear()
             raise
         return self
 
@@ -68,8 +68,7 @@ class Llamad:
         try:
             self.stop()
         finally:
-            self.kill_all()
-            shutil.rmtree(self.folder)
+            self.clear()
 
     # ---- life
 
@@ -112,10 +111,11 @@ class Llamad:
         self._process.kill()
         self._process.wait(STOP_WITHIN_S)
 
-    def kill_all(self) -> None:
-        """Whatever a failed test has left."""
+    def clear(self) -> None:
+        """Take away whatever is left, processes and files."""
         for process in self.left():
             process.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def reload(self) -> None:
         assert self._process is not None

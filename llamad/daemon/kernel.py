@@ -160,7 +160,8 @@ class Kernel:
                 listener.bind(path)
             finally:
                 os.umask(previous)
-            if gid != -1:
+            # The service's sandbox forbids chown, also where it would change nothing.
+            if gid not in (-1, os.stat(path).st_gid):
                 os.chown(path, -1, gid)
             os.chmod(path, mode)
             listener.listen(backlog)

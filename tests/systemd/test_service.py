@@ -142,15 +142,16 @@ def test_the_socket_unit_starts_it_and_holds_the_port_through_a_restart(service:
 
 def test_the_admin_socket_is_for_root_and_the_group(service: Service) -> None:
     box = service.box
-    box.run("useradd", "-M", "operator", "-G", "llamad", check=False)
-    box.run("useradd", "-M", "stranger", check=False)
+    for user in ("llamad-operator", "llamad-stranger"):
+        box.run("useradd", "--no-create-home", user)
+    box.run("usermod", "-aG", "llamad", "llamad-operator")
     service.systemctl("start")
     for command in (
-        box.run("llamactl", "--json", "status"),
-        box.run_as("operator", "llamactl", "--json", "status"),
+        box.run("llamactl", "status", "--json"),
+        box.run_as("llamad-operator", "llamactl", "status", "--json"),
     ):
         assert json.loads(command.stdout)["daemon"]["pid"] == service.main_pid
-    refused = box.run_as("stranger", "llamactl", "status", check=False)
+    refused = box.run_as("llamad-stranger", "llamactl", "status", check=False)
     assert refused.returncode == 5, refused
     assert "cannot" in refused.stderr
     assert box.run("stat", "-c", "%U:%G %a", "/run/llamad/admin.sock").stdout.strip() == "llamad:llamad 660"
