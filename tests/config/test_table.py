@@ -1,0 +1,143 @@
+"""The option table: that it does not contradict itself, the settings, the engine, or the help text."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from llamad.child.instance_spec import InstanceSpec, parse_spec
+from llamad.config import options
+from llamad.config.helptext import help_text, spelled
+from llamad.config.option import Option, Scope
+from llamad.config.settings import Settings
+from llamad.engine.vocabulary import EngineSettings, SamplingParams
+
+SHOWN = [row for row in options.ROWS if row.help]
+INSTANCE = [row for row in options.ROWS if row.scope is Scope.INSTANCE and row.honoured is None]
+# What makes an engine but is no option: the path is the preset's, `extra` the tests'.
+NO_OPTION = {"path", "extra"}
+
+
+def by_name(row: Option) -> str:
+    return row.name
+
+
+@pytest.mark.parametrize("scopes", [options.DAEMON_SCOPES, options.PRESET_SCOPES])
+def test_no_spelling_means_two_options(scopes: tuple[Scope, ...]) -> None:
+    spellings = [word for row in options.ROWS if row.scope in scopes for word in row.spellings()]
+    assert len(spellings) == len(set(spellings))
+
+
+def test_every_field_of_settings_has_its_option() -> None:
+    made = {"listeners", "config_file"}
+    assert {entry.name for entry in fields(Settings)} - made == options.by_setting().keys()
+
+
+@pytest.mark.parametrize(("field", "row"), options.by_setting().items())
+def test_defaults_shown_are_defaults_used(field: str, row: Option) -> None:
+    default = getattr(Settings("/run", "/state"), field)
+    assert row.default is None or row.default == default
+
+
+@pytest.mark.parametrize("row", SHOWN, ids=by_name)
+def test_defaults_are_valid_values(row: Option) -> None:
+    if row.default is not None:
+        assert row.kind.parse(row.kind.render(row.default)) == row.default
+
+
+@pytest.mark.parametrize("row", options.ROWS, ids=by_name)
+def test_only_flags_have_forms_that_say_no(row: Option) -> None:
+    assert not row.negatives or row.is_flag
+    assert row.group
+
+
+def test_what_is_honoured_is_a_value_of_its_kind() -> None:
+    for row in options.ROWS:
+        for value in row.honoured or ():
+            assert row.kind.parse(row.kind.render(value)) == value, row.name
+
+
+# Values unlike the defaults, where 1 or the other of yes and no will not do.
+TEXTS = {
+    "flash-attn": "on",
+    "cache-type-k": "q8_0",
+    "cache-type-v": "q8_0",
+    "logit-bias": "15043+1,7-inf",
+    "chat-template": "{{ x }}",
+    "chat-template-file": "/x",
+    "typical-p": "0.5",
+    "repeat-penalty": "1.5",
+}
+
+
+def instance_with(row: Option | None) -> InstanceSpec:
+    """What an instance makes of one option, set to something unlike its default."""
+    named: dict[str, object] = {}
+    if row is not None:
+        text = ("false" if row.default else "true") if row.is_flag else TEXTS.get(row.name, "1")
+        value = row.read(text, row.name)
+        assert value != row.default
+        named[row.name] = list(value) if isinstance(value, tuple) else value
+    return parse_spec({"path": "/m.gguf", "token": "t", "options": named})
+
+
+@pytest.mark.parametrize("row", INSTANCE, ids=by_name)
+def test_an_option_that_is_honoured_has_an_effect(row: Option) -> None:
+    assert instance_with(row) != instance_with(None)
+
+
+def test_everything_that_an_engine_can_be_told_has_an_option() -> None:
+    bare = instance_with(None)
+    told: set[str] = set()
+    for row in INSTANCE:
+        spec = instance_with(row)
+        told |= differing(spec.engine, bare.engine) | differing(
+            spec.defaults.sampling, bare.defaults.sampling
+        )
+    wanted = {entry.name for kind in (EngineSettings, SamplingParams) for entry in fields(kind)}
+    assert wanted - NO_OPTION - told == set()
+
+
+def differing(one: Any, other: Any) -> set[str]:
+    return {entry.name for entry in fields(one) if getattr(one, entry.name) != getattr(other, entry.name)}
+
+
+@pytest.mark.parametrize("width", [40, 72, 80, 100, 500])
+def test_help_is_aligned_and_fits(width: int) -> None:
+    for line in help_text(width=width).splitlines():
+        assert len(line) <= max(72, min(110, width))
+        assert line == line.rstrip()
+
+
+def test_help_shows_every_option_with_its_default() -> None:
+    words = " ".join(help_text(width=100).split())
+    for row in SHOWN:
+        if row.scope is Scope.MODEL:
+            continue
+        assert spelled(row) in words, row.name
+        assert " ".join(row.help.split()) in words, row.name
+        if row.default is not None:
+            assert f"(default: {row.default_text or row.kind.render(row.default)})" in words
+
+
+@pytest.mark.parametrize(
+    ("spelling", "suggestion"),
+    [
+        ("ctxsize", "ctx-size"),
+        ("FA", "fa"),
+        ("n-gpu-layer", "n-gpu-layers"),
+        ("Model", "model"),
+        ("alais", "alias"),
+    ],
+)
+def test_suggestions(spelling: str, suggestion: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        options.lookup(spelling, options.PRESET_SCOPES)
+    assert str(caught.value) == f"cannot know option '{spelling}': did you mean '{suggestion}'?"
+
+
+def test_no_suggestion_for_something_else() -> None:
+    with pytest.raises(ValueError, match="^cannot know option 'zzzz'$"):
+        options.lookup("zzzz", options.PRESET_SCOPES)
