@@ -101,7 +101,7 @@ class Connection:
 
     def received(self, data: bytes) -> None:
         try:
-            self.send(self.protocol.receive(data))
+            self.protocol.receive(data)
         except RequestError as error:
             self._refuse(error)
             return
@@ -116,6 +116,7 @@ class Connection:
             self._refuse(error)
             return
         if request is None:
+            self.send(self.protocol.invitation())
             self.expect_more()
             return
         self._expect_nothing()

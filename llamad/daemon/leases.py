@@ -67,7 +67,7 @@ class LeaseServer:
         self._on_workers_changed = on_workers_changed
         self._workers: dict[int, Worker] = {}
         self._last_number = 0
-        self._acceptor = Acceptor(loop, kernel, listener, self._connected)
+        self._acceptor = Acceptor(loop, kernel, listener, self.connected)
 
     def worker_pids(self) -> list[int]:
         """Of the workers that said hello."""
@@ -81,7 +81,7 @@ class LeaseServer:
 
     # ---- from workers
 
-    def _connected(self, connection: socket.socket) -> None:
+    def connected(self, connection: socket.socket) -> None:
         if len(self._workers) >= WORKERS_MAX:
             log.warning("cannot take another proxy worker: %d are connected", WORKERS_MAX)
             connection.close()

@@ -81,11 +81,8 @@ class ServerConnection:
         """Whether the peer owes us a request rather than we an answer."""
         return not self._asked
 
-    def receive(self, data: bytes) -> bytes:
-        """Store what came; returns bytes to send at once (an invitation to send the body). Raises RequestError.
-
-        After a RequestError, `answer` it and close.
-        """
+    def receive(self, data: bytes) -> None:
+        """Store what came. Raises RequestError: `answer` it and close."""
         try:
             self._h11.receive_data(data)
         except h11.RemoteProtocolError as error:
@@ -94,12 +91,15 @@ class ServerConnection:
             raise RequestError(
                 f"cannot take more than {PIPELINED_BYTES_MAX} bytes before the answer", status=413
             )
+
+    def invitation(self) -> bytes:
+        """What a client that asks before it sends its body is waiting for, to send after `next_request`."""
         if self._h11.they_are_waiting_for_100_continue:
             return self._sent(h11.InformationalResponse(status_code=100, headers=[]))
         return b""
 
     def next_request(self) -> Request | None:
-        """The next whole request, or None while there is none. Raises RequestError, see `receive`."""
+        """The next whole request, or None while there is none. Raises RequestError as `receive` does."""
         if self._asked:
             return None
         while True:
@@ -119,9 +119,7 @@ class ServerConnection:
         """The whole answer to the request at hand."""
         headers = [*headers, ("Content-Length", str(len(body)))]
         data = self.begin(status, headers)
-        if body and not self._is_head():
-            data += self._sent(h11.Data(data=body))
-        return data + self.finish()
+        return data + self.chunk(body) + self.finish()
 
     def begin(self, status: int, headers: list[tuple[str, str]]) -> bytes:
         """The head of an answer; without a Content-Length its body goes out in chunks."""
@@ -131,7 +129,8 @@ class ServerConnection:
         return self._sent(h11.Response(status_code=status, headers=headers))
 
     def chunk(self, data: bytes) -> bytes:
-        return self._sent(h11.Data(data=data)) if data else b""
+        """Some of the body; nothing of it goes out where only the head was asked for."""
+        return self._sent(h11.Data(data=data)) if data and not self._is_head() else b""
 
     def finish(self) -> bytes:
         """The end of the answer. Another request may follow unless `closes`."""

@@ -1,0 +1,201 @@
+"""The lease socket: messages to events and actions to messages, and workers that misbehave."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from llamad.core.actions import EndLease, GrantLease, QueueLease, RefuseLease
+from llamad.core.events import (
+    Event,
+    LeaseAnnounced,
+    LeaseAsked,
+    LeaseCancelled,
+    LeaseKey,
+    LeaseReleased,
+    WorkerLost,
+)
+from llamad.daemon import leases
+from llamad.daemon.kernel import Kernel
+from llamad.daemon.leases import LeaseServer
+from llamad.daemon.loop import Loop
+from llamad.wire import lease as wire
+from tests.daemon.parts import HandClock
+
+
+class OneInstance:
+    """Knows child 7 and no other."""
+
+    address, token = "127.0.0.1:4711", "secret"
+
+    def instance(self, child: int) -> OneInstance | None:
+        return self if child == 7 else None
+
+
+class Bench:
+    def __init__(self, directory: Any) -> None:
+        self.loop = Loop(HandClock())
+        self.events: list[Event] = []
+        self.changes = 0
+        kernel = Kernel()
+        self.server = LeaseServer(
+            self.loop,
+            kernel,
+            kernel.listen_unix(str(directory / "lease.sock"), 0o600, 10),
+            OneInstance(),
+            self.events.append,
+            self.changed,
+        )
+
+    def changed(self) -> None:
+        self.changes += 1
+
+    def worker(self, *messages: wire.Message) -> Worker:
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        self.server.connected(theirs)
+        worker = Worker(self, ours)
+        worker.say(*messages)
+        return worker
+
+    def turn(self) -> None:
+        for _ in range(4):
+            self.loop.run_once(0)
+
+
+class Worker:
+    def __init__(self, bench: Bench, connection: socket.socket) -> None:
+        self.bench = bench
+        self.connection = connection
+        self.connection.setblocking(False)
+        self.protocol = wire.WorkerSide()
+
+    def say(self, *messages: wire.Message) -> None:
+        self.connection.sendall(b"".join(map(wire.encode, messages)))
+        self.bench.turn()
+
+    def hear(self) -> list[wire.FromSupervisor]:
+        self.bench.turn()
+        try:
+            return self.protocol.feed(self.connection.recv(1 << 20))
+        except BlockingIOError:
+            return []
+
+    def dropped(self) -> bool:
+        self.bench.turn()
+        try:
+            return self.connection.recv(1 << 20) == b""
+        except BlockingIOError:
+            return False
+
+
+@pytest.fixture
+def bench(tmp_path: Any) -> Iterator[Bench]:
+    bench = Bench(tmp_path)
+    yield bench
+    bench.server.close()
+    bench.loop.close()
+
+
+def test_messages_become_events(bench: Bench) -> None:
+    bench.worker(
+        wire.Hello(100, [wire.Held(9, 7, "m")]),
+        wire.Ask(1, "m", autoload=False, load=True, avoid=3),
+        wire.Ask(2, "n"),
+        wire.Cancel(2),
+        wire.Release(1),
+    )
+    assert bench.events == [
+        LeaseAnnounced(LeaseKey(1, 9), 7),
+        LeaseAsked(LeaseKey(1, 1), "m", False, True, 3),
+        LeaseAsked(LeaseKey(1, 2), "n"),
+        LeaseCancelled(LeaseKey(1, 2)),
+        LeaseReleased(LeaseKey(1, 1)),
+    ]
+
+
+def test_actions_become_messages_for_the_right_worker(bench: Bench) -> None:
+    first, second = bench.worker(wire.Hello(100)), bench.worker(wire.Hello(101))
+    second.say(wire.Ask(1, "m"), wire.Ask(2, "m"))
+    bench.server.queue(QueueLease(LeaseKey(2, 1), 3))
+    bench.server.grant(GrantLease(LeaseKey(2, 1), 7, "m"))
+    bench.server.refuse(RefuseLease(LeaseKey(2, 2), "no-room", 503, "cannot load", 5.0, {"need_bytes": 1}))
+    bench.server.end(EndLease(LeaseKey(2, 1), "instance-died", "cannot go on"))
+    assert second.hear() == [
+        wire.Queued(1, 3),
+        wire.Granted(1, 7, "m", "127.0.0.1:4711", "secret"),
+        wire.Refused(2, "no-room", 503, "cannot load", 5.0, {"need_bytes": 1}),
+        wire.Ended(1, "instance-died", "cannot go on"),
+    ]
+    assert first.hear() == []
+
+
+def test_a_worker_that_goes_is_lost_once_and_its_number_is_not_used_again(bench: Bench) -> None:
+    worker = bench.worker(wire.Hello(100))
+    assert bench.server.worker_pids() == [100]
+    worker.connection.close()
+    bench.turn()
+    assert bench.events == [WorkerLost(1)]
+    assert bench.server.worker_pids() == []
+    assert bench.changes == 2
+    bench.worker(wire.Hello(101), wire.Ask(1, "m"))
+    assert bench.events[-1] == LeaseAsked(LeaseKey(2, 1), "m")
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        (wire.Ask(1, "m"),),
+        (wire.Hello(1), wire.Hello(1)),
+        (wire.Hello(1), wire.Ask(1, "m"), wire.Ask(1, "m")),
+    ],
+)
+def test_who_breaks_the_protocol_is_dropped(bench: Bench, messages: tuple[wire.Message, ...]) -> None:
+    worker = bench.worker(*messages)
+    assert worker.dropped()
+    assert bench.events[-1] == WorkerLost(1)
+
+
+def test_what_a_dropped_worker_said_after_its_fault_does_not_count(bench: Bench) -> None:
+    bench.worker(wire.Hello(1), wire.Ask(1, "m"), wire.Ask(1, "m"), wire.Ask(2, "m"))
+    assert [event for event in bench.events if isinstance(event, LeaseAsked)] == [
+        LeaseAsked(LeaseKey(1, 1), "m")
+    ]
+
+
+def test_leases_of_a_worker_are_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "LEASES_PER_WORKER_MAX", 2)
+    worker = bench.worker(wire.Hello(1), wire.Ask(1, "m"), wire.Ask(2, "m"), wire.Ask(3, "m"))
+    refused = worker.hear()[0]
+    assert isinstance(refused, wire.Refused)
+    assert (refused.lease, refused.status) == (3, 429)
+    worker.say(wire.Release(1), wire.Ask(4, "m"))
+    assert bench.events[-1] == LeaseAsked(LeaseKey(1, 4), "m")
+
+
+def test_a_worker_that_does_not_read_is_dropped(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "UNSENT_BYTES_MAX", 100_000)
+    bench.worker(wire.Hello(1))
+    for _ in range(200):
+        bench.server.refuse(RefuseLease(LeaseKey(1, 1), "k", 503, "x" * 10_000))
+        bench.loop.run_once(0)
+    assert bench.events == [WorkerLost(1)]
+
+
+def test_answers_to_a_worker_that_is_gone_fall_on_the_floor(bench: Bench) -> None:
+    bench.server.grant(GrantLease(LeaseKey(99, 1), 7, "m"))
+    bench.server.end(EndLease(LeaseKey(99, 1), "k", "m"))
+
+
+@pytest.mark.parametrize("cut", range(1, len(wire.encode(wire.Hello(1)) + wire.encode(wire.Ask(1, "m")))))
+def test_split_at_any_byte(bench: Bench, cut: int) -> None:
+    worker = bench.worker()
+    data = wire.encode(wire.Hello(1)) + wire.encode(wire.Ask(1, "m"))
+    worker.connection.sendall(data[:cut])
+    bench.turn()
+    worker.connection.sendall(data[cut:])
+    bench.turn()
+    assert bench.events == [LeaseAsked(LeaseKey(1, 1), "m")]
