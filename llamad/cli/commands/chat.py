@@ -1,0 +1,143 @@
+"""llamactl chat: talk to a model over the public port, as any client would."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import dataclass, field
+
+import click
+
+from llamad.cli.client import AdminClient, Document
+from llamad.cli.invocation import Invocation, admin_options
+from llamad.cli.names import ModelName, asking_about
+from llamad.cli.output import print_line_document, report_error
+from llamad.cli.public import PublicPort, choose_listener
+from llamad.cli.text import printable
+from llamad.errors import LlamadError
+
+PROMPT = "> "
+
+
+@click.command()
+@click.argument("model", type=ModelName())
+@click.option("--once", metavar="TEXT", help="Ask this, print the answer, and leave.")
+@click.option("--system", metavar="TEXT", help="System message to begin with.")
+@click.option("--max-tokens", type=click.IntRange(min=1), help="Longest answer, in tokens.")
+@click.option("--temperature", type=click.FloatRange(min=0), help="Sampling temperature; 0 is greedy.")
+@click.option("--seed", type=click.IntRange(min=0), help="Seed of the sampling, for answers that repeat.")
+@click.option(
+    "--api-key",
+    metavar="KEY",
+    envvar=["LLAMAD_API_KEY", "LLAMA_API_KEY"],
+    default="",
+    help="Key of the public port; better from the environment (LLAMAD_API_KEY), where no other user sees it.",
+)
+@admin_options
+@click.pass_obj
+def chat(
+    invocation: Invocation,
+    /,
+    model: str,
+    once: str | None,
+    system: str | None,
+    api_key: str,
+    **wishes: int | float | None,
+) -> None:
+    """Chat with MODEL over the public port.
+
+    It is loaded if it is not. Ctrl-C stops an answer, Ctrl-D ends the chat. With --once, or when stdin is no
+    terminal (all of it is the question then), there is one question and one answer. With --json the chunks of the
+    stream are printed, one a line.
+    """
+    admin = invocation.client()
+    port = PublicPort(_public_listener(admin), api_key)
+    parameters = {name: value for name, value in wishes.items() if value is not None}
+    talk = Talk(admin, port, {"model": model, **parameters}, as_json=invocation.json)
+    if system:
+        talk.messages.append({"role": "system", "content": system})
+    if once is None and not sys.stdin.isatty():
+        once = sys.stdin.read()
+    if once is not None:
+        talk.ask(once)
+    else:
+        _converse(talk)
+
+
+@dataclass
+class Talk:
+    """The messages so far, and how to get the next one."""
+
+    admin: AdminClient
+    port: PublicPort
+    request: Document
+    as_json: bool
+    messages: list[Document] = field(default_factory=list)
+
+    def ask(self, text: str) -> None:
+        """Print the answer as it comes, and remember it. What Ctrl-C leaves of it is remembered, too."""
+        self.messages.append({"role": "user", "content": text})
+        answer: list[str] = []
+        try:
+            with asking_about(self.admin, self.request["model"]), closing(self._chunks()) as chunks:
+                for chunk in chunks:
+                    # Remembered before it is shown, so that no moment for Ctrl-C lies between the two.
+                    answer.append(_content(chunk))
+                    self._show(chunk)
+        finally:
+            self._end_answer(answer)
+
+    def _chunks(self) -> Generator[Document, None, None]:
+        return self.port.chat({**self.request, "messages": self.messages})
+
+    def _show(self, chunk: Document) -> None:
+        if self.as_json:
+            print_line_document(chunk)
+        else:
+            piece = _content(chunk)
+            click.echo(printable(piece) if sys.stdout.isatty() else piece, nl=False)
+
+    def _end_answer(self, answer: list[str]) -> None:
+        if not answer:
+            self.messages.pop()
+            return
+        self.messages.append({"role": "assistant", "content": "".join(answer)})
+        if not self.as_json:
+            click.echo()
+
+
+def _converse(talk: Talk) -> None:
+    """Questions from the terminal until its end of file. An error ends the answer, not the chat."""
+    import readline  # noqa: F401 - gives input() line editing and history
+
+    while True:
+        try:
+            text = input(PROMPT)
+        except EOFError:
+            click.echo()
+            return
+        except KeyboardInterrupt:
+            click.echo()
+            continue
+        if text.strip():
+            _answer(talk, text)
+
+
+def _answer(talk: Talk, text: str) -> None:
+    try:
+        talk.ask(text)
+    except KeyboardInterrupt:
+        return
+    except LlamadError as error:
+        report_error(error, as_json=talk.as_json)
+
+
+def _public_listener(admin: AdminClient) -> str:
+    daemon = admin.get("/status").get("daemon") or {}
+    return choose_listener([str(listener) for listener in daemon.get("listeners") or []])
+
+
+def _content(chunk: Document) -> str:
+    choices = chunk.get("choices") or [{}]
+    return str((choices[0].get("delta") or {}).get("content") or "")
