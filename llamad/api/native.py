@@ -11,7 +11,9 @@ from llamad.api.fields import Fields
 from llamad.api.generation import Generation
 from llamad.api.prompts import token_id
 from llamad.engine.vocabulary import Finished, ModelFacts, SlotView, Text
+from llamad.errors import RequestError
 
+TOKENIZE_CHARS_MAX = 8 << 20
 DETOKENIZE_MAX = 1 << 22
 
 
@@ -110,10 +112,15 @@ class TokenizeRequest:
 
 
 def parse_tokenize(document: dict[str, Any]) -> TokenizeRequest:
-    """Raises RequestError that names the field. No content is an empty text."""
+    """Raises RequestError. No content is an empty text."""
     fields = Fields(document)
+    content = fields.text("content", "")
+    if len(content) > TOKENIZE_CHARS_MAX:
+        raise RequestError(
+            f"cannot tokenize {len(content)} characters in one request: at most {TOKENIZE_CHARS_MAX}"
+        )
     return TokenizeRequest(
-        content=fields.text("content", ""),
+        content=content,
         add_special=fields.flag("add_special", False),
         parse_special=fields.flag("parse_special", True),
         with_pieces=fields.flag("with_pieces", False),

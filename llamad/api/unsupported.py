@@ -63,6 +63,8 @@ NEUTRAL: dict[str, Callable[[Any], bool]] = {
     "top_n_sigma": _off_below_zero,
     "adaptive_target": _off_below_zero,
     "samplers": _empty,
+    "min_keep": _empty,
+    "reasoning_format": _no_choice,
     "lora": _empty,
     "n_indent": _empty,
     "t_max_predict_ms": _off_below_zero,

@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
 
 from llamad.child.door import Application
+from llamad.errors import LlamadError
 
 BACKLOG = 1024
 # The proxy's pool drops idle connections long before; so no request meets a connection that is just being closed.
@@ -21,18 +23,36 @@ KEEP_ALIVE_S = 3600
 
 
 def listen(unix_path: str = "") -> tuple[socket.socket, str]:
-    """A listener and its address as `ready` reports it: loopback on a free port, or a socket for this user alone."""
-    if not unix_path:
-        listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
-        return listener, f"127.0.0.1:{listener.getsockname()[1]}"
+    """A listener and its address as `ready` reports it: loopback on a free port, or a socket for this user alone.
+
+    A socket that a dead process left under that name is replaced. Raises LlamadError.
+    """
+    try:
+        listener = (
+            _listen_unix(unix_path) if unix_path else socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
+        )
+    except OSError as error:
+        where = unix_path or "127.0.0.1"
+        raise LlamadError(
+            f"cannot listen on {where}: {error.strerror or error}", kind="cannot-listen"
+        ) from error
+    return listener, f"unix:{unix_path}" if unix_path else f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def _listen_unix(path: str) -> socket.socket:
+    if os.path.exists(path) and stat.S_ISSOCK(os.lstat(path).st_mode):
+        os.unlink(path)
     listener = socket.socket(socket.AF_UNIX)
     before = os.umask(0o177)
     try:
-        listener.bind(unix_path)
+        listener.bind(path)
+    except OSError:
+        listener.close()
+        raise
     finally:
         os.umask(before)
     listener.listen(BACKLOG)
-    return listener, f"unix:{unix_path}"
+    return listener
 
 
 class Front(uvicorn.Server):

@@ -12,8 +12,7 @@ import dataclasses
 import logging
 import os
 import sys
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from llamad import __version__
 from llamad.child.app import build_app
 from llamad.child.chat import Chat, choose_chat
 from llamad.child.door import Door
+from llamad.child.engine_thread import EngineThread
 from llamad.child.front import Front, listen
 from llamad.child.instance_spec import InstanceSpec, context_size, parse_spec
 from llamad.child.link import Link
@@ -77,7 +77,7 @@ async def _serve(link: Link, spec: InstanceSpec, backend: LlamaBackend, chat: Ch
         link.send(State("ready", ready_payload(address, engine.facts)))
 
     front = Front(door, ready)
-    runner = _EngineThread(engine, lambda: loop.call_soon_threadsafe(front.stop))
+    runner = EngineThread(engine, lambda: loop.call_soon_threadsafe(front.stop))
     runner.start()
     link.on_finish(lambda: loop.call_soon_threadsafe(front.stop))
     statistics = asyncio.create_task(report_stats(link, engine.stats))
@@ -94,24 +94,6 @@ async def _serve(link: Link, spec: InstanceSpec, backend: LlamaBackend, chat: Ch
     if not runner.is_alive():
         backend.close()
     return 0
-
-
-class _EngineThread(threading.Thread):
-    """Runs the engine; tells when it dies before it is asked to stop, because then the process is of no use."""
-
-    def __init__(self, engine: Engine, on_death: Callable[[], object]) -> None:
-        super().__init__(name="engine", daemon=True)
-        self._engine = engine
-        self._on_death = on_death
-        self.failure: Exception | None = None
-
-    def run(self) -> None:
-        try:
-            self._engine.run()
-        except Exception as error:
-            log.exception("the engine died")
-            self.failure = error
-            self._on_death()
 
 
 def with_context_size(settings: EngineSettings) -> EngineSettings:

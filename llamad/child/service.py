@@ -18,10 +18,11 @@ from llamad.errors import RequestError
 
 T = TypeVar("T")
 
-# Tokenising this many characters takes about a millisecond: longer texts go to a thread, so that streams go on.
-INLINE_CHARS_MAX = 4096
-# No tokeniser makes more of one token but of runs of blanks; beyond it a text cannot fit, and is not even tokenised.
-TOKEN_CHARS_MAX = 256
+# Tokenising costs about a microsecond a character: longer texts go to a thread, so that streams go on.
+INLINE_CHARS_MAX = 2048
+# No vocabulary puts more than 64 characters (blanks) into a token on average. What is longer by far cannot fit the
+# context and is refused without the seconds that tokenising it would take.
+TOKEN_CHARS_MAX = 128
 
 
 class ServingEngine(Submitter, Protocol):

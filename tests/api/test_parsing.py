@@ -8,7 +8,7 @@ import pytest
 
 from llamad.api.generation import FORBIDDEN, Generation
 from llamad.api.json_body import parse_object
-from llamad.api.native import parse_detokenize, parse_tokenize
+from llamad.api.native import TOKENIZE_CHARS_MAX, parse_detokenize, parse_tokenize
 from llamad.api.openai import parse_chat, parse_completion
 from llamad.api.prompts import PROMPTS_MAX, prompt_chars, prompt_tokens
 from llamad.engine.vocabulary import SEED_RANDOM, SamplingParams
@@ -217,6 +217,7 @@ def test_a_wrong_field_is_named_with_what_was_expected_and_found(
         ({"mirostat": 2}, "mirostat"),
         ({"dry_multiplier": 0.5}, "dry_multiplier"),
         ({"lora": [{"id": 0}]}, "lora"),
+        ({"reasoning_format": "deepseek"}, "reasoning_format"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
         ({"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}]}, "messages[0].tool_calls"),
         (
@@ -338,6 +339,13 @@ def test_tokenize_has_the_defaults_of_llama_server() -> None:
         False,
         True,
         False,
+    )
+
+
+def test_tokenize_has_a_bound() -> None:
+    assert (
+        str(TOKENIZE_CHARS_MAX)
+        in refusal(parse_tokenize, {"content": "x" * (TOKENIZE_CHARS_MAX + 1)}).message
     )
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import requests
 
+from llamad.child.front import listen
 from llamad.engine.vocabulary import Failed, GenerateRequest
 from llamad.errors import LlamadError, UnavailableError
 from tests.conftest import wait_until
@@ -309,6 +312,27 @@ def test_a_connection_serves_again_after_an_answer(front: RunningFront) -> None:
             call.join(10)
             assert answer[0].json()["content"] == "ok"
     assert front.engine.cancelled == []
+
+
+# ---- listeners
+
+
+def test_a_socket_left_by_a_dead_process_is_replaced(tmp_path: Path) -> None:
+    path = str(tmp_path / "i.sock")
+    for _ in range(2):
+        listener, address = listen(path)
+        assert address == f"unix:{path}"
+        assert os.stat(path).st_mode & 0o777 == 0o600
+        listener.close()
+
+
+@pytest.mark.parametrize("name", ["file", "no/such/folder/i.sock", "long" * 40])
+def test_where_nobody_can_listen_the_reason_is_given(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("precious")
+    with pytest.raises(LlamadError, match="cannot listen on") as caught:
+        listen(str(tmp_path / name))
+    assert caught.value.kind == "cannot-listen"
+    assert (tmp_path / "file").read_text() == "precious"
 
 
 # ---- the end
