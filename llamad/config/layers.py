@@ -65,14 +65,15 @@ def _check_first(entry: Entry, setting: Setting, layer: Layer) -> None:
 
 
 def read_environment(environ: Mapping[str, str]) -> tuple[Layer, list[Problem]]:
-    """The layer of the environment. Names that no option has are not llamad's business."""
+    """The layer of the environment. Names that no option has are not llamad's business; empty means unset."""
     layer: Layer = {}
     problems = []
     for name, option in options.by_env(options.DAEMON_SCOPES).items():
-        if name not in environ:
+        text = environ.get(name, "").strip()
+        if not text:
             continue
         try:
-            layer[option.name] = Setting(option, option.read(environ[name].strip(), name), ENVIRONMENT)
+            layer[option.name] = Setting(option, option.read(text, name), ENVIRONMENT)
         except ValueError as error:
             problems.append(Problem(ENVIRONMENT, 0, str(error), fatal=True))
     return layer, problems

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from llamad.config import check, paths
 from llamad.config.daemon import build_settings
+from llamad.config.files import user_name
 from llamad.config.load import UsageError, load, load_settings
 from llamad.config.settings import Loaded, ModelSpec, Problem, Settings
 from tests.config.gguf_kit import write_model
 
 NO_FILE = ["--config", "/dev/null"]
+NOBODY = 65534
 
 
 def write(path: Path, text: str) -> str:
@@ -46,6 +50,7 @@ def only(loaded: Loaded) -> ModelSpec:
         (["--port", "3"], {"LLAMA_ARG_PORT": "2"}, "port = 1", 3),
         (["--port", "3"], {}, "", 3),
         ([], {"PORT": "9", "LLAMA_ARG_PROT": "9"}, "", 8080),
+        ([], {"LLAMA_ARG_PORT": ""}, "port = 1", 1),
     ],
 )
 def test_argv_over_environment_over_file(
@@ -150,14 +155,8 @@ def test_memory_margin(text: str, expected: int | None) -> None:
 def test_a_missing_configuration_file_is_fatal_and_names_the_user(tmp_path: Path) -> None:
     _, problems = load_settings(["--config", str(tmp_path / "none.ini")], {})
     assert [str(problem) for problem in problems if problem.fatal] == [
-        f"{tmp_path}/none.ini: cannot read '{tmp_path}/none.ini' as user '{paths_user()}': no such file or directory"
+        f"{tmp_path}/none.ini: cannot read '{tmp_path}/none.ini' as user '{user_name()}': no such file or directory"
     ]
-
-
-def paths_user() -> str:
-    import pwd
-
-    return pwd.getpwuid(os.geteuid()).pw_name
 
 
 def test_usage_is_told_apart_from_configuration() -> None:
@@ -279,12 +278,37 @@ def test_one_broken_model_leaves_the_others(tmp_path: Path) -> None:
     assert loaded.registry.problems[0].model == "bad"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_an_unreadable_file_names_path_and_user(tmp_path: Path) -> None:
     path = write_model(tmp_path / "m.gguf")
     path.chmod(0)
-    [problem] = load([*NO_FILE, "--models-dir", str(tmp_path)], {}).registry.problems
-    assert problem.message == f"cannot read '{path}' as user '{paths_user()}': permission denied"
+    file = write(tmp_path / "models.ini", f"[m]\nmodel = {path}\n")
+    # What lies above belongs to pytest and to its user alone.
+    folders = [tmp_path, *(folder for folder in tmp_path.parents if folder.stat().st_mode & 0o777 == 0o700)]
+    for folder in folders:
+        folder.chmod(0o711)
+    try:
+        with not_as_root():
+            loaded = load([*NO_FILE, "--models-preset", file], {})
+            user = user_name()
+    finally:
+        for folder in folders:
+            folder.chmod(0o700)
+    [problem] = loaded.registry.problems
+    assert problem.message == f"cannot read '{path}' as user '{user}': permission denied"
+    assert user != "root"
+
+
+@contextmanager
+def not_as_root() -> Iterator[None]:
+    """Root may read everything, so it becomes nobody for a moment."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
 
 
 def test_paths_are_relative_to_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

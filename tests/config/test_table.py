@@ -139,5 +139,5 @@ def test_suggestions(spelling: str, suggestion: str) -> None:
 
 
 def test_no_suggestion_for_something_else() -> None:
-    with pytest.raises(ValueError, match="^cannot know option 'zzzz'$"):
+    with pytest.raises(ValueError, match=r"^cannot know option 'zzzz'$"):
         options.lookup("zzzz", options.PRESET_SCOPES)
