@@ -91,6 +91,7 @@ class Call:
         for number in range(self.told.get("events", 5)):
             await self.pause(self.told.get("every_s", 0.02))
             await self.write(chunk(event(number)))
+        await self.pause(0.02)
         await self.write(chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
 
     async def play_stall(self) -> None:

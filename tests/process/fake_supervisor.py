@@ -37,6 +37,7 @@ class FakeSupervisor:
         self.answers: dict[str, Callable[[wire.Ask], wire.Message]] = {}
         self.told: list[wire.Message] = []
         self.workers: list[Worker] = []
+        self._refused: set[int] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._servers: list[asyncio.Server] = []
@@ -82,9 +83,9 @@ class FakeSupervisor:
         return [message for message in self.told if isinstance(message, kind)]
 
     def open_leases(self) -> int:
-        """Granted asks that have been neither released nor cancelled."""
+        """Asks that have been neither refused nor released nor cancelled."""
         over = {message.lease for message in self.told if isinstance(message, wire.Release | wire.Cancel)}
-        return len({message.lease for message in self.heard(wire.Ask)} - over)
+        return len({message.lease for message in self.heard(wire.Ask)} - over - self._refused)
 
     # ---- the loop's side
 
@@ -130,7 +131,10 @@ class FakeSupervisor:
         if isinstance(message, wire.Hello):
             worker.pid = message.pid
         if isinstance(message, wire.Ask) and message.model in self.answers:
-            worker.writer.write(wire.encode(self.answers[message.model](message)))
+            answer = self.answers[message.model](message)
+            if isinstance(answer, wire.Refused):
+                self._refused.add(message.lease)
+            worker.writer.write(wire.encode(answer))
 
     async def _serve_admin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Tells what it was asked: `{"request": head, "body": text}`."""

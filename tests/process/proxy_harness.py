@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -23,6 +22,12 @@ from tests.conftest import wait_until
 from tests.process.fake_supervisor import FakeSupervisor
 
 MODEL = "org/model:Q4"
+# A descriptor cannot be renumbered by subprocess alone.
+MOVE_LISTENER = f"""
+import os, sys
+os.dup2(int(sys.argv[1]), {LISTENER_FD_FIRST})
+os.execv(sys.executable, [sys.executable, "-m", "llamad.proxy"])
+"""
 
 
 class Front:
@@ -31,7 +36,7 @@ class Front:
     def __init__(self, supervisor: FakeSupervisor, listener: socket.socket, **settings: Any) -> None:
         self.supervisor = supervisor
         self.port: int = listener.getsockname()[1]
-        self.log = tempfile.TemporaryFile()  # noqa: SIM115: closed in stop
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115
         self._heard_before = len(supervisor.heard(lease.Hello))
         self.settings = ProxySettings(
             lease_socket=str(supervisor.lease_socket),
@@ -40,12 +45,11 @@ class Front:
             **{"workers": 1, "graceful_timeout_s": 20, **settings},
         )
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "llamad.proxy"],
+            [sys.executable, "-c", MOVE_LISTENER, str(listener.fileno())],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=self.log,
-            pass_fds=[LISTENER_FD_FIRST],
-            preexec_fn=lambda: os.dup2(listener.fileno(), LISTENER_FD_FIRST),
+            pass_fds=[listener.fileno()],
         )
         assert self.process.stdin is not None
         self.process.stdin.write(encode(self.settings))
@@ -69,11 +73,15 @@ class Front:
 
     def stop(self) -> None:
         """TERM, and that it works."""
+        workers = self.workers() if self.process.poll() is None else []
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
             self.process.wait(15)
         finally:
+            for worker in workers:
+                if worker.is_running():
+                    worker.kill()
             self.process.kill()
             self.process.wait()
             assert self.process.stdin is not None
@@ -123,12 +131,6 @@ def listening() -> Iterator[socket.socket]:
         yield listener
 
 
-@contextmanager
-def supervised(folder: Path) -> Iterator[FakeSupervisor]:
-    with FakeSupervisor(folder) as supervisor:
-        yield supervisor
-
-
 class Client:
     """A client that sees each byte: one connection, HTTP/1.1 by hand."""
 
@@ -167,12 +169,13 @@ class Client:
         return found + end
 
     def read_exactly(self, count: int) -> bytes:
-        while len(self.rest) < count:
+        found = bytearray(self.rest)
+        while len(found) < count:
             data = self.receive()
-            assert data, f"the connection ended {count - len(self.rest)} bytes early"
-            self.rest += data
-        data, self.rest = self.rest[:count], self.rest[count:]
-        return data
+            assert data, f"the connection ended {count - len(found)} bytes early"
+            found += data
+        self.rest = bytes(found[count:])
+        return bytes(found[:count])
 
     def head(self) -> tuple[int, dict[str, str]]:
         """Status and headers, names in lower case."""
@@ -209,3 +212,28 @@ class Client:
         assert error["message"].startswith("cannot")
         assert headers["x-request-id"]
         return status, error, headers
+
+
+@contextmanager
+def whole_front(**settings: Any) -> Iterator[tuple[Front, FakeSupervisor]]:
+    """A front that is up, with its supervisor; stopped with TERM at the end."""
+    with (
+        tempfile.TemporaryDirectory(prefix="llamad-test-") as folder,
+        listening() as listener,
+        FakeSupervisor(Path(folder)) as supervisor,
+    ):
+        front = Front(supervisor, listener, **settings)
+        try:
+            front.wait_up()
+            yield front, supervisor
+        finally:
+            front.stop()
+
+
+@contextmanager
+def instance(*args: str) -> Iterator[Instance]:
+    running = Instance(*args)
+    try:
+        yield running
+    finally:
+        running.stop()
