@@ -26,10 +26,11 @@ from llamad.units import format_duration
 
 @dataclass(frozen=True)
 class ModelChange:
-    """`verb` is how it is spoken of while it runs (`loading`), `goes_on` what a Ctrl-C leaves behind."""
+    """POST `path`; `verb` is how it is spoken of while it runs (`loading`), `done` the state that it ends in."""
 
     path: str
     verb: str
+    done: str
     wait: bool
     extra: dict[str, Any] = field(default_factory=dict)
 
@@ -71,6 +72,9 @@ def _change_one(invocation: Invocation, change: ModelChange, model: str) -> None
 
 
 def _outcome(change: ModelChange, model: str, answer: Document, took_s: float) -> str:
+    """What has become of `model`. It may be elsewhere by the time of the answer: somebody else wants it, too."""
     state = state_word(answer)
-    took = f" ({format_duration(took_s)})" if change.wait else ""
-    return f"{one_line(model)}: {state}{took}"
+    if not change.wait:
+        return f"{one_line(model)}: {state}"
+    since = "" if state == change.done else f", now {state}"
+    return f"{one_line(model)}: {change.done} ({format_duration(took_s)}){since}"

@@ -24,11 +24,12 @@ BOUND_S = 30.0
 
 @dataclass
 class FakeModel:
-    """`held`: a load stops there until `go` is set. `failure`: what a load ends with."""
+    """A change that is waited for goes on when `go` is set (it is at first). `failure`: what a load ends with."""
 
     id: str
     aliases: tuple[str, ...] = ()
     state: str = "unloaded"
+    state_after_unload: str = "unloaded"
     failure: str = ""
     progress: float | None = None
     go: threading.Event = field(default_factory=threading.Event)
@@ -162,9 +163,9 @@ class FakeDaemon:
 
     def unload(self, body: Document) -> Document:
         model = self.find(body["model"])
-        if model.ours.get("leases") and not body.get("force"):
-            raise LlamadError(f"cannot unload {model.id!r}: it is in use", kind="conflict", status=409)
-        model.state = "unloaded" if body["wait"] else model.state
+        if body["wait"]:
+            assert body.get("force") or model.go.wait(BOUND_S), "nobody let the unload go on"
+            model.state = model.state_after_unload
         return _changed(model)
 
     def reload(self, body: Document) -> Document:

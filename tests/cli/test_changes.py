@@ -55,19 +55,34 @@ def test_several_are_each_reported_and_one_failure_is_enough(daemon: FakeDaemon,
     assert [body["model"] for body in daemon.posts("/models/load")] == ["broken", "nope", COLD]
 
 
-def test_unload_one_in_use_needs_force(daemon: FakeDaemon, llamactl: Run) -> None:
-    refused = llamactl("unload", "smollm2")
-    assert (refused.returncode, refused.stderr) == (1, "llamactl: cannot unload 'smollm2': it is in use\n")
+def test_unload_waits_for_running_requests_and_force_does_not(
+    daemon: FakeDaemon, start: Start, llamactl: Run
+) -> None:
+    daemon.models["smollm2"].go.clear()
+    patient = start("unload", "smollm2")
+    wait_until(lambda: daemon.posts("/models/unload"))
+    assert patient.poll() is None
     forced = llamactl("unload", "smollm2", "--force")
     assert forced.returncode == 0
-    assert forced.stdout.startswith("smollm2: unloaded")
-    assert daemon.posts("/models/unload")[-1] == {"model": "smollm2", "force": True, "wait": True}
+    assert forced.stdout.startswith("smollm2: unloaded (")
+    daemon.models["smollm2"].go.set()
+    out, err = patient.communicate(timeout=BOUND_S)
+    assert (patient.returncode, err) == (0, "")
+    assert out.startswith("smollm2: unloaded (")
+    assert daemon.posts("/models/unload") == [
+        {"model": "smollm2", "wait": True},
+        {"model": "smollm2", "force": True, "wait": True},
+    ]
+
+
+def test_a_model_that_somebody_loads_again_at_once(daemon: FakeDaemon, llamactl: Run) -> None:
+    daemon.models["smollm2"].state_after_unload = "loading"
+    assert re.fullmatch(r"smollm2: unloaded \(.*\), now loading\n", llamactl("unload", "smollm2").stdout)
 
 
 def test_unload_all_takes_what_is_in_memory(daemon: FakeDaemon, llamactl: Run) -> None:
     daemon.models["dozing"] = FakeModel("dozing", state="sleeping")
     daemon.models["coming"] = FakeModel("coming", state="downloading")
-    daemon.models["smollm2"].ours["leases"] = 0
     result = llamactl("unload", "--all")
     assert result.returncode == 0
     assert [body["model"] for body in daemon.posts("/models/unload")] == ["smollm2", "dozing"]

@@ -8,8 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
 from llamad.cli.exits import ExitCode, NotAllowedError, UnreachableError, exit_code_of_several
+from llamad.cli.main import main
 from llamad.errors import LlamadError, NotFoundError, RequestError
 from tests.cli.conftest import BOUND_S, LLAMACTL, Run, environment
 from tests.cli.fake_daemon import FakeDaemon
@@ -26,13 +28,18 @@ ASKING = [
 ASKING += [("ps",), ("logs",), ("logs", "m", "-f"), ("events",), ("version",), ("chat", "m", "--once", "hi")]
 
 
+def invoke(*args: str) -> Result:
+    """llamactl inside this process: what click makes of the arguments and of our errors."""
+    return CliRunner().invoke(main, args, prog_name="llamactl")
+
+
 @pytest.mark.parametrize("args", ASKING, ids=" ".join)
 def test_without_a_daemon_every_command_says_which_socket_and_how_to_start(
-    llamactl: Run, folder: Path, args: tuple[str, ...]
+    folder: Path, args: tuple[str, ...]
 ) -> None:
     nowhere = folder / "nowhere.sock"
-    result = llamactl(*args, LLAMAD_SOCKET=str(nowhere))
-    assert result.returncode == 3
+    result = invoke("--socket", str(nowhere), *args)
+    assert result.exit_code == 3
     assert f"cannot reach llamad at {nowhere}: no such socket" in result.stderr
     assert "systemctl start llamad" in result.stderr
 
@@ -73,9 +80,9 @@ def test_an_unknown_model_gets_suggestions(llamactl: Run, command: str) -> None:
     ],
     ids=" ".join,
 )
-def test_wrong_usage(llamactl: Run, args: tuple[str, ...]) -> None:
-    result = llamactl(*args)
-    assert result.returncode == 2
+def test_wrong_usage(args: tuple[str, ...]) -> None:
+    result = invoke(*args)
+    assert result.exit_code == 2
     assert result.stdout == ""
     assert "Error:" in result.stderr
 

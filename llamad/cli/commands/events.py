@@ -15,7 +15,9 @@ from llamad.errors import LlamadError
 
 EVENTS_DEFAULT = 100
 COMMON = ("seq", "time", "kind", "model", "text")
-KIND_WIDTH = 14
+KIND_WIDTH = 10
+MODEL_WIDTH = 20
+"""Columns at least this wide: a stream cannot know what is still to come."""
 
 
 @click.command()
@@ -53,7 +55,7 @@ def event_text(event: Document) -> str:
     if numbers:
         text = f"{text} ({', '.join(numbers)})".lstrip()
     model = one_line(str(event.get("model") or NOTHING))
-    return f"{_time_text(event.get('time'))}  {event.get('kind', ''):<{KIND_WIDTH}}  {model}  {text}".rstrip()
+    return f"{_time_text(event.get('time'))}  {event.get('kind', ''):<{KIND_WIDTH}}  {model:<{MODEL_WIDTH}}  {text}".rstrip()
 
 
 def _time_text(value: object) -> str:

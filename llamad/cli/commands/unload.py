@@ -16,7 +16,7 @@ RESIDENT = ("loading", "loaded", "sleeping")
 @click.command()
 @click.argument("models", metavar="[MODEL...]", nargs=-1, type=ModelName())
 @click.option("--all", "everything", is_flag=True, help="Unload every model that is in memory.")
-@click.option("--force", is_flag=True, help="Also when it is in use: running requests are cut.")
+@click.option("--force", is_flag=True, help="Cut running requests instead of waiting for them.")
 @click.option("--no-wait", is_flag=True, help="Only ask; do not wait until its process is gone.")
 @admin_options
 @click.pass_obj
@@ -25,7 +25,8 @@ def unload(
 ) -> None:
     """Unload models and wait until their processes are gone.
 
-    One after another, in the order of the arguments. Unloading a model that is not loaded is harmless. With --json each answer is
+    One after another, in the order of the arguments. Running requests are answered first; new ones wait, and load the
+    model again. Unloading a model that is not loaded is harmless. With --json each answer is
     one line.
     """
     if everything == bool(models):
@@ -35,7 +36,9 @@ def unload(
         complain("no model is loaded")
     extra = {"force": True} if force else {}
     change_models(
-        invocation, ModelChange("/models/unload", "unloading", wait=not no_wait, extra=extra), chosen
+        invocation,
+        ModelChange("/models/unload", "unloading", "unloaded", wait=not no_wait, extra=extra),
+        chosen,
     )
 
 
