@@ -33,6 +33,11 @@ class Listener:
     socket: socket.socket
     owned_path: str = ""
 
+    def close(self) -> None:
+        self.socket.close()
+        if self.owned_path and os.path.lexists(self.owned_path):
+            os.unlink(self.owned_path)
+
 
 def listen(kernel: Kernel, name: str) -> Listener:
     """Listen on `HOST:PORT`, `[V6]:PORT` or `unix:/path`. Raises ConfigError."""
@@ -64,7 +69,7 @@ def open_listeners(
             listeners.append(listen(kernel, name))
     except ConfigError:
         for listener in listeners:
-            listener.socket.close()
+            listener.close()
         raise
     return listeners
 

@@ -44,11 +44,13 @@ class Reloader:
         settings: Settings,
         start_scan: Callable[[Callable[[ScanResult], None]], Scan],
         post: Callable[[Event], None],
+        on_applied: Callable[[Settings, Registry], None],
     ) -> None:
         self.settings = settings
         self.registry = Registry()
         self._start_scan = start_scan
         self._post = post
+        self._on_applied = on_applied
         self._scan: Scan | None = None
         self._served: list[Reloaded] = []
         self._waiting: list[Reloaded] = []
@@ -110,6 +112,7 @@ class Reloader:
         self._configured = True
         entries = tuple(model_entry(spec) for spec in result.registry.models.values())
         self._post(ModelsConfigured(entries, limits(result.settings), starting=starting))
+        self._on_applied(self.settings, self.registry)
         return changes
 
 

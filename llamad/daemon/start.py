@@ -13,7 +13,7 @@ from llamad.config.settings import Settings
 from llamad.daemon.kernel import Kernel
 from llamad.daemon.listeners import open_listeners
 from llamad.daemon.spawn import Commands
-from llamad.daemon.supervisor import Supervisor
+from llamad.daemon.supervisor import Given, Supervisor
 from llamad.daemon.systemd import listen_sockets
 from llamad.errors import ConfigError
 from llamad.observe import log as logs
@@ -22,6 +22,8 @@ from llamad.observe.ring import LineRing
 log = logging.getLogger(__name__)
 
 EXIT_INTERNAL = 70
+ADMIN_SOCKET_NAME = "admin"
+"""`FileDescriptorName=` of a socket unit that is not to be served to the public."""
 
 
 def run(argv: list[str], environ: Mapping[str, str], commands: Commands | None = None) -> int:
@@ -31,14 +33,24 @@ def run(argv: list[str], environ: Mapping[str, str], commands: Commands | None =
     """
     keep_descriptors_apart()
     # First, while the numbers from 3 on still are what systemd put there.
-    inherited = [listener for _, listener in listen_sockets(environ, os.getpid())]
+    inherited = listen_sockets(environ, os.getpid())
     settings = _settings(argv, environ)
     ring = LineRing()
     logs.set_up(settings.log_level, environ, ring)
     kernel = Kernel()
-    listeners = open_listeners(kernel, settings.listeners, inherited)
+    public = [listener for name, listener in inherited if name != ADMIN_SOCKET_NAME]
     supervisor = Supervisor(
-        settings, argv, environ, SystemClock(), ring, listeners, kernel=kernel, commands=commands
+        Given(
+            settings=settings,
+            argv=argv,
+            environ=environ,
+            clock=SystemClock(),
+            kernel=kernel,
+            commands=commands or Commands(),
+            log_ring=ring,
+            listeners=open_listeners(kernel, settings.listeners, public),
+            admin_socket=dict(inherited).get(ADMIN_SOCKET_NAME),
+        )
     )
     try:
         return supervisor.run()

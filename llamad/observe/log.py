@@ -45,6 +45,11 @@ def set_up(level: str, environ: Mapping[str, str], ring: LineRing | None = None)
     root = logging.getLogger()
     root.handlers[:] = handlers
     root.setLevel(logging.WARNING)
+    set_level(level)
+
+
+def set_level(level: str) -> None:
+    """How much `llamad`'s own loggers say from now on, one of `LEVELS`."""
     logging.getLogger("llamad").setLevel(LEVELS.get(level, logging.INFO))
 
 

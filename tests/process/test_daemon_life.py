@@ -143,10 +143,7 @@ def test_running_answers_finish_before_it_stops() -> None:
 
 
 def test_a_second_signal_cuts_short() -> None:
-    with running({"a": ""}) as daemon:
-        daemon.ask("a")
-        in_background(daemon.ask, "a", stream=True, n=2000, every_s=0.05)
-        wait_until(lambda: daemon.model("a")["llamad"]["leases"] == 1)
+    with running({"a": ""}) as daemon, daemon.stream("a", n=2000):
         daemon.signal(signal.SIGINT)
         wait_until(lambda: daemon.state() == "stopping")
         daemon.signal(signal.SIGINT)
