@@ -43,9 +43,11 @@ class Exchange:
         """Whether the peer still waits for this answer."""
         return self._connection.exchange is self
 
-    @property
-    def peer(self) -> Peer:
-        return self._connection.peer
+    def require_rights(self) -> None:
+        """Raises RequestError (403) for a peer that may only read."""
+        if not self._connection.may_change:
+            text = f"cannot allow this to user {self._connection.peer.uid}: root, the daemon's user and group llamad may"
+            raise RequestError(text, kind="not-allowed", status=403)
 
     def answer(self, document: Any, status: int = 200, headers: tuple[tuple[str, str], ...] = ()) -> None:
         if self.open:
@@ -79,8 +81,9 @@ class Exchange:
 class Connection:
     """One peer: requests one after another, each answered before the next is looked at."""
 
-    def __init__(self, server: AdminServer, peer: Peer) -> None:
+    def __init__(self, server: AdminServer, peer: Peer, may_change: bool) -> None:
         self.peer = peer
+        self.may_change = may_change
         self.protocol = ServerConnection()
         self.exchange: Exchange | None = None
         self.stream: Stream | None = None
@@ -155,14 +158,20 @@ class Connection:
 
 
 class AdminServer:
-    """All connections of the admin socket. `handle` answers an exchange or raises."""
+    """All connections of the admin socket. `handle` answers an exchange or raises; `operators_gid` -1: no such group."""
 
     def __init__(
-        self, loop: Loop, kernel: Kernel, listener: socket.socket, handle: Callable[[Exchange], None]
+        self,
+        loop: Loop,
+        kernel: Kernel,
+        listener: socket.socket,
+        handle: Callable[[Exchange], None],
+        operators_gid: int = -1,
     ) -> None:
         self._loop = loop
         self._kernel = kernel
         self._handle = handle
+        self._operators_gid = operators_gid
         self._connections: set[Connection] = set()
         self._acceptor = Acceptor(loop, kernel, listener, self.connected)
 
@@ -179,11 +188,12 @@ class AdminServer:
             accepted.close()
             return
         try:
-            connection = Connection(self, self._kernel.peer(accepted))
+            peer = self._kernel.peer(accepted)
         except OSError as error:
             log.warning("cannot tell who connects to the admin socket: %s", error)
             accepted.close()
             return
+        connection = Connection(self, peer, may_change(peer, self._operators_gid))
         connection.stream = Stream(
             self._loop,
             self._kernel,

@@ -50,6 +50,7 @@ class ModelRoutes:
     def list_all(self, exchange: Exchange, _: str) -> None:
         """`?reload=1` reads the configuration first, as llama.cpp's router does."""
         if exchange.request.wants("reload"):
+            exchange.require_rights()
             self._reloader.reload(lambda outcome: self._answer_list(exchange, outcome))
         else:
             self._answer_list(exchange, None)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from llamad.daemon.admin import Exchange, may_change
+from llamad.daemon.admin import Exchange
 from llamad.errors import NotFoundError, RequestError
 
 Handler = Callable[[Exchange, str], None]
@@ -32,9 +32,8 @@ class Route:
 class Router:
     """Finds the route of an exchange, checks the peer's rights, and calls the handler."""
 
-    def __init__(self, routes: list[Route], operators_gid: int) -> None:
+    def __init__(self, routes: list[Route]) -> None:
         self._routes = routes
-        self._operators_gid = operators_gid
 
     def handle(self, exchange: Exchange) -> None:
         request = exchange.request
@@ -45,7 +44,8 @@ class Router:
             if name is None:
                 continue
             if route.method == method:
-                self._check_rights(exchange, route.changes)
+                if route.changes:
+                    exchange.require_rights()
                 route.handler(exchange, name)
                 return
             other_methods.append(route.method)
@@ -57,14 +57,3 @@ class Router:
                 status=405,
             )
         raise NotFoundError(f"cannot find {request.path}", kind="route-not-found")
-
-    def require_rights(self, exchange: Exchange) -> None:
-        """For a route that changes something only sometimes."""
-        self._check_rights(exchange, changes=True)
-
-    def _check_rights(self, exchange: Exchange, changes: bool) -> None:
-        if changes and not may_change(exchange.peer, self._operators_gid):
-            text = (
-                f"cannot allow this to user {exchange.peer.uid}: root, the daemon's user and group llamad may"
-            )
-            raise RequestError(text, kind="not-allowed", status=403)

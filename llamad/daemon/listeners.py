@@ -122,7 +122,10 @@ def may_give_to(gid: int) -> bool:
 def make_runtime_dir(path: str) -> None:
     """Root's is public (its sockets have their own rights), a user's is private. Raises ConfigError."""
     try:
-        os.makedirs(path, mode=0o755 if os.geteuid() == 0 else 0o700, exist_ok=True)
+        if not os.path.isdir(path):
+            os.makedirs(path)
+            # Not by makedirs' mode, which the umask cuts.
+            os.chmod(path, 0o755 if os.geteuid() == 0 else 0o700)
         if not os.access(path, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, f"user {os.geteuid()} may not write there")
     except OSError as error:

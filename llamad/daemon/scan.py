@@ -61,7 +61,10 @@ class Scan:
         except OSError:
             self._timer.cancel()
             raise
-        self._process.send(encode(Start("scan", {"argv": argv})))
+        try:
+            self._process.send(encode(Start("scan", {"argv": argv})))
+        except ProtocolError as error:
+            self._give_up(error.message)
 
     @property
     def pid(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 from collections.abc import Mapping
 
 from llamad.clock import SystemClock
@@ -22,6 +23,7 @@ from llamad.observe.ring import LineRing
 log = logging.getLogger(__name__)
 
 EXIT_INTERNAL = 70
+DESCRIPTORS_WANTED = 65536
 ADMIN_SOCKET_NAME = "admin"
 """`FileDescriptorName=` of a socket unit that is not to be served to the public."""
 
@@ -32,6 +34,7 @@ def run(argv: list[str], environ: Mapping[str, str], commands: Commands | None =
     `commands` replaces the programs that children run; only tests have any.
     """
     keep_descriptors_apart()
+    raise_descriptor_limit()
     # First, while the numbers from 3 on still are what systemd put there.
     inherited = listen_sockets(environ, os.getpid())
     settings = _settings(argv, environ)
@@ -75,6 +78,14 @@ def keep_descriptors_apart() -> None:
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2:
             _close_on_exec(int(name))
+
+
+def raise_descriptor_limit() -> None:
+    """A shell's 1024 would be the number of streams, too: two descriptors each in a worker. Children inherit the limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_WANTED)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _close_on_exec(fd: int) -> None:

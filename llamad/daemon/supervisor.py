@@ -153,8 +153,8 @@ class Supervisor:
             self._announcer.events,
             self._facts,
         )
-        router = Router([*models.routes(), *status.routes()], gid)
-        self._admin = AdminServer(self._loop, kernel, listener, router.handle)
+        router = Router([*models.routes(), *status.routes()])
+        self._admin = AdminServer(self._loop, kernel, listener, router.handle, gid)
 
     def _perform_actions(self) -> None:
         assert self._leases is not None

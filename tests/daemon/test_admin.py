@@ -42,7 +42,7 @@ class Bench:
             Route("GET", "/lines", self.lines),
             Route("POST", "/change", lambda exchange, _: exchange.answer({"changed": True}), changes=True),
         ]
-        self.router = Router(routes, operators_gid=-1)
+        self.router = Router(routes)
         self.server = AdminServer(self.loop, self.kernel, listener, self.router.handle)
 
     def keep(self, exchange: Exchange, _: str) -> None:
