@@ -68,6 +68,10 @@ def _run(link: Link, start: Start) -> int:
             from llamad.child.instance import run as run_instance
 
             return run_instance(link, body)
+        case "measure":
+            from llamad.child import measure
+
+            return measure.run(link, body)
         case "scan":
             from llamad.child.scan import run as run_scan
 

@@ -1,0 +1,329 @@
+"""What llama.cpp says of memory: its devices, what a model would take (without allocating it), what one really took.
+
+Beside `llama` the only file that touches llama.cpp.
+
+* `no_alloc` models simulate their buffers: loading costs the time of the vocabulary, each context some 10 ms more, and
+  one model serves contexts of all sizes. The load mode must be NONE: with another one llama.cpp asserts.
+* `llama_get_memory_breakdown` has C++ linkage and returns a std::map, so it is called through its mangled name and the
+  map is walked here. That holds for libstdc++ on LP64 and is checked as far as it can be: symbol, library, number of
+  nodes, sums. Where it does not hold, a prediction is refused, and what a running process took is told by its RSS.
+* With `mmap` the host's weights are the mapped range of the file, and that has gaps: tensors in it that were repacked
+  into other buffers, or put on a GPU. A simulated load does not know of them, so the range is worked out from the
+  tensors' places in the file.
+
+A failing assertion in llama.cpp ends the process: probe in one that may end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from llama_cpp import llama_cpp as lib
+
+from llamad.engine import breakdown, checks, llama
+from llamad.engine.breakdown import HOST, Buffer, Bytes, Device, Share
+from llamad.engine.ggml import Ggml
+from llamad.engine.vocabulary import EngineSettings
+from llamad.errors import LlamadError
+
+_BREAKDOWN = "_Z26llama_get_memory_breakdownPK13llama_context"
+_TENSORS = "_Z29llama_internal_get_tensor_mapB5cxx11PK11llama_model"
+# A buffer type is a kind of buffer of one device; machines have tens of devices at most.
+_BUFFER_TYPES_MAX = 256
+_TENSORS_MAX = 1 << 20
+_PATH_BYTES_MAX = 4096
+_MAPPED = "CPU_Mapped"
+
+
+def devices() -> list[Device]:
+    """The host and every GPU, with the memory that is there and free now. Raises LlamadError (`measure-failed`)."""
+    lib.llama_backend_init()
+    ggml = _ggml()
+    found = [Device(HOST, "the machine's own memory", HOST, *host_memory())]
+    for handle in ggml.devices():
+        if ggml.device_kind(handle) != HOST:
+            free, total = ggml.device_memory(handle)
+            name, about = ggml.device_name(handle), ggml.device_description(handle)
+            found.append(Device(name, about, ggml.device_kind(handle), total, free))
+    return found
+
+
+class Prober:
+    """Tells what a model would take with other contexts and layer counts than its settings have, or with these.
+
+    Use it as a context manager. Raises LlamadError (`measure-failed`) where llama.cpp cannot load the model or its
+    account cannot be read, ConfigError for settings that cannot work.
+    """
+
+    def __init__(self, settings: EngineSettings) -> None:
+        checks.check_settings(settings, lib.llama_max_parallel_sequences())
+        lib.llama_log_set(llama._to_log, None)
+        lib.llama_backend_init()
+        self._settings = settings
+        self._ggml = _ggml()
+        self._model: Any = None
+        self._n_gpu_layers = 0
+        self._mapped_bytes = 0
+        self._free_before = self._free_bytes()
+        self._overhead: dict[str, int] | None = None
+        self._load(self._layers(settings.n_gpu_layers))
+        self.n_ctx_train = int(lib.llama_model_n_ctx_train(self._model))
+        self.n_layers = int(lib.llama_model_n_layer(self._model)) + 1
+        """All that `n_gpu_layers` can count: the repeating layers, and the output layer as one more."""
+        self.n_vocab = int(lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self._model)))
+
+    def __enter__(self) -> Prober:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        lib.llama_model_free(self._model)
+
+    @property
+    def has_gpu(self) -> bool:
+        """Whether there is anywhere else than the host to put layers."""
+        return bool(self._free_before)
+
+    def probe(self, n_ctx: int, n_gpu_layers: int) -> dict[str, Share]:
+        """What the model would take with `n_ctx` tokens and `n_gpu_layers` layers on GPUs (-1: all)."""
+        if self._layers(n_gpu_layers) != self._n_gpu_layers:
+            lib.llama_model_free(self._model)
+            self._load(self._layers(n_gpu_layers))
+        settings = dataclasses.replace(self._settings, n_ctx=n_ctx)
+        with llama._LastErrors() as errors:
+            context = lib.llama_init_from_model(self._model, llama._context_params(settings, self._model))
+            if not context:
+                raise _failed(f"no context of {n_ctx} tokens: {errors.last or 'llama.cpp gave no reason'}")
+        try:
+            buffers = self._with_mapping(read_buffers(context, self._ggml))
+            if self._overhead is None:
+                self._overhead = self._read_overhead()
+            return breakdown.with_overhead(breakdown.by_device(buffers), self._overhead)
+        finally:
+            lib.llama_free(context)
+
+    def _layers(self, n_gpu_layers: int) -> int:
+        return n_gpu_layers if self.has_gpu else 0
+
+    def _load(self, n_gpu_layers: int) -> None:
+        params = lib.llama_model_default_params()
+        params.no_alloc, params.load_mode = True, lib.LLAMA_LOAD_MODE_NONE
+        params.n_gpu_layers = n_gpu_layers
+        llama._set_extra(params, self._settings, checks.EXTRA_MODEL)
+        path = os.fsencode(self._settings.path)
+        with llama._LastErrors() as errors:
+            self._model = lib.llama_model_load_from_file(path, params)
+            if not self._model:
+                raise _failed(f"no model: {errors.last or 'llama.cpp gave no reason'}")
+        self._n_gpu_layers = n_gpu_layers
+        self._mapped_bytes = self._read_mapped_bytes(path) if self._settings.use_mmap else 0
+
+    def _with_mapping(self, buffers: list[Buffer]) -> list[Buffer]:
+        """With mmap, what the simulation put into the host's ordinary buffers will be mapped as one range."""
+        if not self._settings.use_mmap:
+            return buffers
+        rest = [dataclasses.replace(buffer, weights=0) if buffer.in_place else buffer for buffer in buffers]
+        return [*rest, Buffer(HOST, in_place=True, mapped=True, weights=self._mapped_bytes)]
+
+    def _read_mapped_bytes(self, path: bytes) -> int:
+        """In each file, from the first byte of a tensor that stays on the host to the last one."""
+        tensors = {
+            name: self._ggml.tensor_bytes(tensor)
+            for name, tensor in _tensors(self._model)
+            if self._ggml.type_is_host(self._ggml.tensor_type(tensor))
+        }
+        mapped = 0
+        for part in _parts(path, self._ggml):
+            with self._ggml.gguf(part) as head:
+                places = self._ggml.gguf_offsets(head)
+            here = [(places[name], places[name] + size) for name, size in tensors.items() if name in places]
+            if here:
+                mapped += max(end for _, end in here) - min(start for start, _ in here)
+        return mapped
+
+    def _read_overhead(self) -> dict[str, int]:
+        """This process has by now all that one with real buffers would have, but for the buffers."""
+        now = self._free_bytes()
+        overhead = {name: max(0, free - now[name]) for name, free in self._free_before.items()}
+        return {**overhead, HOST: resident_bytes("RssAnon")}
+
+    def _free_bytes(self) -> dict[str, int]:
+        handles = (handle for handle in self._ggml.devices() if self._ggml.device_kind(handle) != HOST)
+        return {self._ggml.device_name(handle): self._ggml.device_memory(handle)[0] for handle in handles}
+
+
+def effective_bytes(backend: llama.LlamaBackend) -> dict[str, Share]:
+    """What a loaded model takes, by `breakdown`'s yardstick.
+
+    Where llama.cpp's account cannot be read, all that is known is the host's: the whole resident memory as `overhead`.
+    """
+    try:
+        buffers = read_buffers(backend._context, _ggml())
+    except LlamadError:
+        return {HOST: Share(overhead=resident_bytes("VmRSS"))}
+    overhead = resident_bytes("RssAnon") - breakdown.anonymous_bytes(buffers)
+    return breakdown.with_overhead(breakdown.by_device(buffers), {HOST: max(0, overhead)})
+
+
+def read_buffers(context: Any, ggml: Ggml) -> list[Buffer]:
+    """llama.cpp's account of a context and its model, by buffer type. Raises LlamadError (`measure-failed`)."""
+    buffers = [
+        Buffer(
+            device=ggml.type_place(node.type, HOST),
+            in_place=ggml.type_is_host(node.type),
+            mapped=ggml.type_name(node.type) == _MAPPED,
+            weights=node.model,
+            kv=node.context,
+            compute=node.compute,
+        )
+        for node in _walk(_call_breakdown(context))
+    ]
+    _check_sums(buffers, lib.llama_model_size(lib.llama_get_model(context)))
+    return buffers
+
+
+def host_memory() -> tuple[int, int]:
+    """Bytes of the machine's memory: all, and what programs can have without swapping (proc(5), MemAvailable)."""
+    with open("/proc/meminfo") as file:
+        lines = dict(line.split(":", 1) for line in file)
+    return _kib(lines["MemTotal"]), _kib(lines["MemAvailable"])
+
+
+def resident_bytes(field: str) -> int:
+    """`VmRSS`, or `RssAnon`: its anonymous part, of this process (proc(5), status)."""
+    with open("/proc/self/status") as file:
+        lines = dict(line.split(":", 1) for line in file)
+    return _kib(lines[field])
+
+
+def _kib(text: str) -> int:
+    return int(text.split()[0]) * 1024
+
+
+class _Map(ctypes.Structure):
+    """libstdc++'s std::map: comparator, then the header node (color, root, leftmost, rightmost) and the count.
+
+    As a structure of over 16 bytes it is returned in memory, and libffi knows how on each platform.
+    """
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t) for name in ("compare", "color", "root", "first", "last", "count")
+    )
+
+
+class _Node(ctypes.Structure):
+    """A node of it: the tree's part, the key (a buffer type), and llama_memory_breakdown_data."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in ("color", "parent", "left", "right", "type", "model", "context", "compute")
+    )
+
+
+class _Vector(ctypes.Structure):
+    """libstdc++'s std::vector."""
+
+    _fields_ = tuple((name, ctypes.c_size_t) for name in ("begin", "end", "capacity"))
+
+
+class _NamedTensor(ctypes.Structure):
+    """libstdc++'s std::pair<std::string, ggml_tensor *>."""
+
+    _fields_ = (
+        ("text", ctypes.c_size_t),
+        ("length", ctypes.c_size_t),
+        ("inline", ctypes.c_char * 16),
+        ("tensor", ctypes.c_size_t),
+    )
+
+
+def _ggml() -> Ggml:
+    try:
+        return Ggml()
+    except (OSError, AttributeError) as error:
+        raise _failed(f"ggml's libraries are not as expected: {error}") from error
+
+
+def _function(symbol: str) -> Any:
+    """A C++ function of libllama, provided that its containers are libstdc++'s."""
+    try:
+        ctypes.CDLL("libstdc++.so.6", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        return lib._lib[symbol]
+    except (OSError, AttributeError) as error:
+        raise _failed(f"llama.cpp's account of its memory cannot be read: {error}") from error
+
+
+def _call_breakdown(context: Any) -> _Map:
+    function = _function(_BREAKDOWN)
+    function.restype, function.argtypes = _Map, (ctypes.c_void_p,)
+    found: _Map = function(context)
+    if not 1 <= found.count <= _BUFFER_TYPES_MAX or not found.root:
+        raise _failed(f"llama.cpp's account of its memory has {found.count} buffer types")
+    return found
+
+
+def _walk(found: _Map) -> Iterator[_Node]:
+    """All nodes, each copied and then freed: nobody else does."""
+    free = ctypes.CDLL(None).free
+    free.restype, free.argtypes = None, (ctypes.c_void_p,)
+    waiting, count = [found.root], 0
+    while waiting:
+        address = waiting.pop()
+        node = _Node.from_buffer_copy(_Node.from_address(address))
+        free(address)
+        waiting += filter(None, (node.left, node.right))
+        count += 1
+        if count > found.count:
+            break
+        yield node
+    if count != found.count:
+        raise _failed(f"llama.cpp's account of its memory has {count} of {found.count} buffer types")
+
+
+def _check_sums(buffers: list[Buffer], weights: int) -> None:
+    """The weights must be there about once: gaps of a mapping and copies for several devices may be added."""
+    counted = sum(buffer.weights for buffer in buffers)
+    if not 0.5 * weights <= counted <= 4 * weights:
+        raise _failed(
+            f"llama.cpp's account of its memory has {counted} bytes of weights, the model {weights}"
+        )
+
+
+def _tensors(model: Any) -> Iterator[tuple[bytes, int]]:
+    """Name and address of each tensor of a model."""
+    function = _function(_TENSORS)
+    function.restype, function.argtypes = ctypes.POINTER(_Vector), (ctypes.c_void_p,)
+    vector = function(model).contents
+    size = ctypes.sizeof(_NamedTensor)
+    count, rest = divmod(vector.end - vector.begin, size)
+    if rest or not 1 <= count <= _TENSORS_MAX:
+        raise _failed(f"llama.cpp's list of tensors has {vector.end - vector.begin} bytes")
+    for index in range(count):
+        item = _NamedTensor.from_address(vector.begin + index * size)
+        yield ctypes.string_at(item.text, item.length), item.tensor
+
+
+def _parts(path: bytes, ggml: Ggml) -> list[bytes]:
+    """All files of a model, by the first one."""
+    with ggml.gguf(path) as head:
+        count = ggml.gguf_parts(head)
+    if count == 1:
+        return [path]
+    prefix = ctypes.create_string_buffer(_PATH_BYTES_MAX)
+    lib.llama_split_prefix(prefix, len(prefix), path, 0, count)
+    parts = []
+    for index in range(count):
+        part = ctypes.create_string_buffer(_PATH_BYTES_MAX)
+        lib.llama_split_path(part, len(part), prefix.value, index, count)
+        parts.append(part.value)
+    return parts
+
+
+def _failed(reason: str) -> LlamadError:
+    return LlamadError(f"cannot measure the model: {reason}", kind="measure-failed")
+
+
+__all__ = ["Bytes", "Prober", "devices", "effective_bytes"]
