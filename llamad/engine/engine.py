@@ -145,14 +145,15 @@ class Engine:
     def run(self) -> None:
         """The engine's thread: serve until `stop`. Sleeps without a timer while there is nothing to do."""
         try:
-            while self._turn():
+            while self.turn():
                 pass
         finally:
             # After a fault, too, nobody may be left waiting.
             self._inbox.close()
             self._give_up()
 
-    def _turn(self) -> bool:
+    def turn(self) -> bool:
+        """One round of `run`: take the mail, do one step, deliver. Waits for mail when nothing is to be done."""
         mail = self._inbox.take(wait=self._pool.at_rest)
         for request in mail.requests:
             self._pool.wait(self._task(request))

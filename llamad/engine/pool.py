@@ -89,7 +89,13 @@ class Pool:
     def needs(self) -> list[Need]:
         """What is to be evaluated."""
         return [
-            Need(slot.id, len(slot.cached), slot.n_pending, slot.state is State.GENERATING)
+            Need(
+                slot=slot.id,
+                n_past=len(slot.cached),
+                n_pending=slot.n_pending,
+                generating=slot.state is State.GENERATING,
+                last_alone=slot.task.repeatable,
+            )
             for slot in self.busy
         ]
 
@@ -123,8 +129,10 @@ class Pool:
 
     def _keep(self, slot: Slot[Task]) -> int:
         """Trim the memory to the reusable prefix; its length."""
-        tokens, backend = slot.task.tokens, self._backend
-        n_common = prefix.common(slot.cached, tokens) if slot.task.request.cache_prompt else 0
+        task, tokens, backend = slot.task, slot.task.tokens, self._backend
+        n_common = prefix.common(slot.cached, tokens) if task.request.cache_prompt else 0
+        if task.repeatable and not prefix.is_steady(n_common, len(tokens), len(slot.cached)):
+            n_common = 0
         n_past = prefix.reusable(n_common, len(tokens), backend.pos_min(slot.id), backend.n_swa)
         if n_past and backend.trim(slot.id, n_past):
             return n_past

@@ -6,12 +6,18 @@ Two facts of llama.cpp shape the rules:
 * A sliding-window cache forgets: `seq_rm` back to `n_past` succeeds although cells of the window
   [n_past - n_swa, n_past) are gone, and the answers are then silently wrong. A prefix may stay only if the oldest
   position still held is at or before the window's beginning.
+* What the memory holds depends, in the last bits, on the batch in which it was evaluated. A request that is to be
+  repeatable therefore does not take the few tokens of a template or a short system prompt from a stranger.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+
+# A prefix as long as this is taken from anyone: evaluating it again would cost more than the last bits are worth.
+STRANGER_MIN = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +66,12 @@ def reusable(n_common: int, n_tokens: int, pos_min: int, n_swa: int) -> int:
     if n_past <= 0 or pos_min < 0 or pos_min > max(0, n_past - n_swa):
         return 0
     return n_past
+
+
+def is_steady(n_common: int, n_tokens: int, n_held: int) -> bool:
+    """May a repeatable request of `n_tokens` take these `n_common` of the `n_held` tokens in a slot?
+
+    Yes if it is the request that left them (all of it is there), if it goes on from them (nearly all of them are
+    used), or if they are many.
+    """
+    return n_common >= n_tokens - 1 or n_common * 10 >= n_held * 9 or n_common >= STRANGER_MIN

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from llamad.engine.sampling import Sampler
 from llamad.engine.text import TextStream
-from llamad.engine.vocabulary import Finished, GenerateRequest, Text, Timings
+from llamad.engine.vocabulary import SEED_RANDOM, Finished, GenerateRequest, Text, Timings
 
 
 class Task:
@@ -33,6 +33,12 @@ class Task:
     @property
     def id(self) -> int:
         return self.request.id
+
+    @property
+    def repeatable(self) -> bool:
+        """Does the client expect the same answer to the same request?"""
+        sampling = self.request.sampling
+        return self.request.cache_prompt and (sampling.temperature <= 0 or sampling.seed != SEED_RANDOM)
 
     def start(self, n_cached: int, now: float) -> None:
         """Work begins, with `n_cached` tokens of the prompt in place. Beginning again changes no record of the first."""

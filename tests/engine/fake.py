@@ -1,0 +1,153 @@
+"""A toy model behind the Backend protocol: exact, instant, and strict about what llama.cpp is strict about.
+
+The token that follows a sequence is a letter computed from all of it, so a token lost, doubled or taken from a
+neighbour changes every answer after it. `answer` gives what a request alone must produce.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from llamad.engine.backend import Entry, Outcome
+from llamad.engine.sampling import Ids, Row, Stage
+from llamad.engine.vocabulary import ModelFacts
+from llamad.errors import RequestError
+
+N_BYTES = 256
+EOG = 256
+N_VOCAB = 257
+
+
+def next_token(tokens: Sequence[int]) -> int:
+    """A small letter that depends on every token and its position."""
+    state = 7
+    for token in tokens:
+        state = (state * 31 + token + 1) % 1_000_003
+    return ord("a") + state % 26
+
+
+def answer(tokens: Sequence[int], count: int, successor: Callable[[Sequence[int]], int] = next_token) -> str:
+    """The greedy answer of `count` tokens."""
+    sequence = list(tokens)
+    for _ in range(count):
+        sequence.append(successor(sequence))
+    return bytes(sequence[len(tokens) :]).decode()
+
+
+class FakeChain:
+    """Draws among all candidates with a generator seeded by the chain's last stage."""
+
+    def __init__(self, stages: Sequence[Stage]) -> None:
+        self._random = random.Random(int(stages[-1].value))
+
+    def draw(self, row: Row, ids: Ids | None) -> int:
+        choices = np.arange(row.size) if ids is None else ids
+        return int(self._random.choice([id for id in choices if ord("a") <= id <= ord("z")]))
+
+
+class FakeBackend:
+    """See above. `forced`: outcomes of the next decode calls; `on_decode` is called while a decode runs."""
+
+    def __init__(self, n_slots: int = 4, n_ctx: int = 256, n_step: int = 64, *, shared: bool = True) -> None:
+        n_ctx_slot = n_ctx if shared else n_ctx // n_slots
+        self.facts = ModelFacts(
+            architecture="fake",
+            description="fake",
+            n_params=1,
+            size_bytes=1,
+            n_ctx=n_ctx,
+            n_ctx_slot=n_ctx_slot,
+            n_ctx_train=n_ctx,
+            n_vocab=N_VOCAB,
+            n_embd=1,
+            n_slots=n_slots,
+            chat_template=None,
+            bos_token="",
+            eos_token="",
+            add_bos=False,
+        )
+        self.n_step = n_step
+        self.n_swa = 0
+        self.successor: Callable[[Sequence[int]], int] = next_token
+        self.forced: deque[Outcome] = deque()
+        self.refuse_token: int | None = None
+        self.on_decode: Callable[[], None] = lambda: None
+        self.batches: list[list[Entry]] = []
+        self.memory: dict[int, list[int]] = {slot: [] for slot in range(n_slots)}
+        self._flag = False
+        self._rows: list[Row] = []
+
+    @property
+    def n_cells(self) -> int:
+        return sum(map(len, self.memory.values()))
+
+    def decode(self, entries: Sequence[Entry]) -> Outcome:
+        total = sum(len(entry.tokens) for entry in entries)
+        assert 0 < total <= self.n_step
+        assert all(entry.tokens for entry in entries)
+        for entry in entries:
+            assert entry.start == len(self.memory[entry.sequence]), "positions must be consecutive"
+        self.on_decode()
+        if self._flag:
+            return Outcome.ABORTED
+        if self.forced and (outcome := self.forced.popleft()) is not Outcome.DONE:
+            return outcome
+        if any(self.refuse_token in entry.tokens for entry in entries):
+            return Outcome.INVALID
+        if self.n_cells + total > self.facts.n_ctx:
+            return Outcome.FULL
+        self.batches.append(list(entries))
+        self._rows = [row for entry in entries if (row := self._evaluate(entry)) is not None]
+        return Outcome.DONE
+
+    def _evaluate(self, entry: Entry) -> Row | None:
+        self.memory[entry.sequence].extend(entry.tokens)
+        if not entry.logits:
+            return None
+        row = np.zeros(N_VOCAB, np.float32)
+        row[self.successor(self.memory[entry.sequence])] = 10.0
+        return row
+
+    def logits(self, index: int) -> Row:
+        return self._rows[index]
+
+    def abort(self) -> None:
+        self._flag = True
+
+    def rearm(self) -> None:
+        self._flag = False
+
+    def pos_min(self, sequence: int) -> int:
+        held = len(self.memory[sequence])
+        return max(0, held - self.n_swa) if held and self.n_swa else 0 if held else -1
+
+    def trim(self, sequence: int, n_past: int) -> bool:
+        del self.memory[sequence][n_past:]
+        return True
+
+    def clear(self, sequence: int) -> None:
+        self.memory[sequence].clear()
+
+    def chain(self, stages: Sequence[Stage]) -> FakeChain:
+        return FakeChain(stages)
+
+    def piece(self, token: int) -> bytes:
+        return bytes([token]) if token < N_BYTES else b""
+
+    def is_eog(self, token: int) -> bool:
+        return token == EOG
+
+    def eog_tokens(self) -> tuple[int, ...]:
+        return (EOG,)
+
+    def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
+        return list(text.encode())
+
+    def detokenize(self, tokens: Sequence[int]) -> str:
+        if any(not 0 <= token < N_VOCAB for token in tokens):
+            raise RequestError("cannot detokenize")
+        return b"".join(self.piece(token) for token in tokens).decode(errors="replace")

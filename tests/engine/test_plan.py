@@ -1,0 +1,93 @@
+"""Plans for random needs: the promises of `plan`, `fair` and `halves`."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llamad.engine.plan import Need, Share, fair, halves, plan
+
+N_BATCH = 64
+
+
+@st.composite
+def needs(draw: st.DrawFn) -> list[Need]:
+    result = []
+    for slot in range(draw(st.integers(0, 16))):
+        generating = draw(st.booleans())
+        pending = 1 if generating else draw(st.integers(1, 200))
+        result.append(Need(slot, draw(st.integers(0, 500)), pending, generating, draw(st.booleans())))
+    return result
+
+
+@given(needs(), st.integers(16, N_BATCH), st.integers(1, N_BATCH))
+def test_a_plan_keeps_its_promises(needs: list[Need], n_batch: int, beside: int) -> None:
+    shares = plan(needs, n_batch, beside)
+    by_slot = {need.slot: need for need in needs}
+    assert len({share.slot for share in shares}) == len(shares)
+    assert sum(share.count for share in shares) <= n_batch
+    for share in shares:
+        need = by_slot[share.slot]
+        assert share.start == need.n_past
+        assert 1 <= share.count <= need.wanted
+        assert share.logits == (share.count == need.n_pending)
+
+    generating = {need.slot for need in needs if need.generating}
+    assert {share.slot for share in shares if share.slot in generating} == generating
+    prompts = sum(share.count for share in shares if share.slot not in generating)
+    room = n_batch - len(generating)
+    if generating:
+        room = min(room, beside)
+    assert prompts == min(room, sum(need.wanted for need in needs if not need.generating))
+
+
+@given(needs(), st.integers(1, 100))
+def test_repeatable_prompts_end_in_a_step_of_their_own(needs: list[Need], n_batch: int) -> None:
+    by_slot = {need.slot: need for need in needs}
+    for share in plan(needs, n_batch, n_batch):
+        if share.logits and by_slot[share.slot].last_alone:
+            assert share.count == 1
+
+
+@given(st.lists(st.integers(1, 50), max_size=12), st.integers(0, 200))
+def test_fair_wastes_nothing_and_favours_nobody(wanted: list[int], room: int) -> None:
+    parts = fair(wanted, room)
+    assert sum(parts) == min(room, sum(wanted))
+    assert all(0 <= part <= want for part, want in zip(parts, wanted, strict=True))
+    unserved = [part for part, want in zip(parts, wanted, strict=True) if part < want]
+    # Whoever got less than wanted got as much as anybody, but for the rounding.
+    assert not unserved or max(parts) <= min(unserved) + 1
+
+
+def test_streams_come_before_prompts_and_short_prompts_beside_long_ones() -> None:
+    needs = [Need(0, 0, 1000, False), Need(1, 7, 1, True), Need(2, 0, 10, False)]
+    assert plan(needs, 64, 64) == [Share(1, 7, 1, True), Share(0, 0, 53, False), Share(2, 0, 10, True)]
+
+
+def test_prompts_beside_streams_are_bounded() -> None:
+    needs = [Need(0, 0, 1000, False), Need(1, 7, 1, True)]
+    assert plan(needs, 512, 128) == [Share(1, 7, 1, True), Share(0, 0, 128, False)]
+
+
+def test_nothing_to_do() -> None:
+    assert plan([], 64, 64) == []
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.booleans()), min_size=1, max_size=8))
+def test_halves_are_the_same_work(sizes: list[tuple[int, bool]]) -> None:
+    shares = [Share(slot, 10, count, logits) for slot, (count, logits) in enumerate(sizes)]
+    total = sum(share.count for share in shares)
+    parts = halves(shares)
+    if parts is None:
+        assert total == 1
+        return
+    first, second = (sum(share.count for share in part) for part in parts)
+    assert (first + second, first) == (total, total // 2)
+    for share in shares:
+        pieces = [piece for part in parts for piece in part if piece.slot == share.slot]
+        assert sum(piece.count for piece in pieces) == share.count
+        assert [piece.logits for piece in pieces] == [False] * (len(pieces) - 1) + [share.logits]
+        assert pieces[0].start == share.start
+        assert all(a.start + a.count == b.start for a, b in itertools.pairwise(pieces))
