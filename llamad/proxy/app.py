@@ -27,6 +27,7 @@ from llamad.proxy.request import (
     REQUEST_ID_KEY,
     Request,
     check_length,
+    cut_short,
     declared_length,
     retry_after,
 )
@@ -59,9 +60,7 @@ class Front:
                 check_length(declared_length(scope) or 0, self._max_body_bytes)
                 first = await receive()
                 if first["type"] == "http.disconnect":
-                    raise RequestError(
-                        "cannot read the body: nothing came", kind="body-cut-short", status=408
-                    )
+                    raise cut_short(0)
             except RequestError as error:
                 await _send_error(send, error, scope[REQUEST_ID_KEY])
                 return
@@ -189,8 +188,11 @@ def _request_id_given(scope: dict[str, Any]) -> str | None:
 
 
 def _replay(first: dict[str, Any], receive: Receive) -> Receive:
-    """Events from the first one on; Falcon would answer nothing at all if it saw a disconnect first."""
-    waiting = [first]
+    """The first event again, after an empty one for Falcon, which takes one for itself and keeps it to the end.
+
+    It has been received already because Falcon answers nothing at all when its first event is a disconnect.
+    """
+    waiting = [first, {"type": "http.request", "body": b"", "more_body": True}]
 
     async def replayed() -> dict[str, Any]:
         return waiting.pop() if waiting else await receive()

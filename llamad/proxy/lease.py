@@ -168,10 +168,13 @@ class LeaseClient:
     # ---- connecting
 
     async def _keep_connected(self) -> None:
+        loop = asyncio.get_running_loop()
         pause_s = RECONNECT_FIRST_S
         while True:
+            since = loop.time()
             if self._link is not None:
                 await self._link.lost.wait()
+            if loop.time() - since > RECONNECT_MAX_S:
                 pause_s = RECONNECT_FIRST_S
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, RECONNECT_MAX_S)

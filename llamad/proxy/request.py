@@ -26,7 +26,6 @@ class Request(falcon.asgi.Request):
     ) -> None:
         super().__init__(scope, receive, first_event=first_event, options=options)
         self._events = receive
-        self._first = first_event
 
     @property
     def cleanup(self) -> ExitStack:
@@ -39,41 +38,23 @@ class Request(falcon.asgi.Request):
     async def read_body(self, max_bytes: int) -> bytes | bytearray:
         """The whole body. Raises RequestError: 413 over `max_bytes`, 408 when it ends early or stalls.
 
-        Read before anything else is waited for, as a client is only seen leaving while its socket is read.
+        Read before anything else is waited for, as a client is only seen leaving while its socket is read. The buffer
+        grows with what has come, never with what was declared: a liar must not cost memory.
         """
         declared_bytes = declared_length(self.scope)
-        if declared_bytes is None:
-            return await self._read_chunked(max_bytes)
-        check_length(declared_bytes, max_bytes)
-        return await self._read_declared(declared_bytes) if declared_bytes else b""
-
-    async def _read_declared(self, length_bytes: int) -> bytearray:
-        """Into one buffer of the right size: half the memory of pieces and their join."""
-        body = bytearray(length_bytes)
-        filled = 0
-        more = True
-        while more:
-            piece, more = await self._next_piece(filled)
-            body[filled : filled + len(piece)] = piece
-            filled += len(piece)
-        if filled != length_bytes:
-            raise _cut_short(filled)
-        return body
-
-    async def _read_chunked(self, max_bytes: int) -> bytearray:
+        check_length(declared_bytes or 0, max_bytes)
         body = bytearray()
-        more = True
+        more = declared_bytes != 0
         while more:
-            piece, more = await self._next_piece(len(body))
-            body += piece
+            event = await self._events()
+            if event["type"] == "http.disconnect":
+                raise cut_short(len(body))
+            body += event.get("body", b"")
+            more = event.get("more_body", False)
             check_length(len(body), max_bytes)
+        if declared_bytes is not None and len(body) != declared_bytes:
+            raise cut_short(len(body))
         return body
-
-    async def _next_piece(self, so_far_bytes: int) -> tuple[bytes, bool]:
-        event, self._first = self._first or await self._events(), None
-        if event["type"] == "http.disconnect":
-            raise _cut_short(so_far_bytes)
-        return event.get("body", b""), event.get("more_body", False)
 
 
 def declared_length(scope: dict[str, Any]) -> int | None:
@@ -102,7 +83,7 @@ def retry_after(seconds: float) -> str:
     return str(max(1, math.ceil(seconds)))
 
 
-def _cut_short(so_far_bytes: int) -> RequestError:
+def cut_short(so_far_bytes: int) -> RequestError:
     """A client that left never reads this; one that merely stalled does."""
     return RequestError(
         f"cannot read the body: nothing more came after {so_far_bytes} bytes",

@@ -76,7 +76,7 @@ class FrontProtocol(ASGIProtocol):  # type: ignore[misc]
 
     def _send_response_start(self, status: int, headers: Any, request: Any, close: bool = False) -> None:
         super()._send_response_start(status, headers, request, close=close)
-        if any(name.lower() == b"transfer-encoding" for name, _ in headers):
+        if not any(name.lower() == b"content-length" for name, _ in headers):
             self._safe_write(self._response_buffer)
             self._response_buffer = None
 

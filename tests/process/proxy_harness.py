@@ -26,14 +26,20 @@ MODEL = "org/model:Q4"
 MOVE_LISTENER = f"""
 import os, sys
 os.dup2(int(sys.argv[1]), {LISTENER_FD_FIRST})
-os.execv(sys.executable, [sys.executable, "-m", "llamad.proxy"])
+os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
 """
 
 
 class Front:
     """The arbiter process, as the supervisor starts it."""
 
-    def __init__(self, supervisor: FakeSupervisor, listener: socket.socket, **settings: Any) -> None:
+    def __init__(
+        self,
+        supervisor: FakeSupervisor,
+        listener: socket.socket,
+        program: tuple[str, ...] = ("-m", "llamad.proxy"),
+        **settings: Any,
+    ) -> None:
         self.supervisor = supervisor
         self.port: int = listener.getsockname()[1]
         self.log = tempfile.TemporaryFile()  # noqa: SIM115
@@ -45,7 +51,7 @@ class Front:
             **{"workers": 1, "graceful_timeout_s": 20, **settings},
         )
         self.process = subprocess.Popen(
-            [sys.executable, "-c", MOVE_LISTENER, str(listener.fileno())],
+            [sys.executable, "-c", MOVE_LISTENER, str(listener.fileno()), *program],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=self.log,

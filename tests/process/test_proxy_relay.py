@@ -114,6 +114,21 @@ def test_a_streams_head_comes_before_its_first_chunk(client: Client):
     assert client.rest == b""
 
 
+def test_an_http_1_0_client_gets_a_stream_as_it_comes(client: Client):
+    """nginx asks so by default. There are no chunks in 1.0: the end of the connection is the end."""
+    body = json.dumps({"model": MODEL, "play": "stream", "events": 2, "every_s": 0.5}).encode()
+    client.socket.sendall(
+        b"POST /v1/completions HTTP/1.0\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+    )
+    status, headers = client.head()
+    assert (status, client.rest) == (200, b"")
+    assert "transfer-encoding" not in headers
+    pieces = []
+    while data := client.receive():
+        pieces.append(data)
+    assert pieces == [b"data: 0\n\n", b"data: 1\n\n", b"data: [DONE]\n\n"]
+
+
 def test_bytes_of_a_character_may_come_one_a_packet(client: Client):
     client.post("bytes")
     client.head()
