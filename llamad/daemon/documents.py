@@ -82,6 +82,7 @@ def _meta(spec: ModelSpec, instance: Instance | None) -> dict[str, Any]:
 def _ours(view: ModelView, instance: Instance | None, now: float) -> dict[str, Any]:
     return {
         "reason": view.reason,
+        "since_s": _ago(view.since, now),
         "stopping": view.stopping,
         "draining": view.draining,
         "signal": view.signal,

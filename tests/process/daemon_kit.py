@@ -11,7 +11,7 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,9 @@ ROOT = FAKE_CHILD.parents[2]
 class Daemon:
     """A running daemon. `models` is what each fake instance is told to do (see fake_child)."""
 
-    def __init__(self, directory: Path, models: Mapping[str, str], *options: str) -> None:
+    def __init__(
+        self, directory: Path, models: Mapping[str, str], *options: str, inherit: Sequence[int] = ()
+    ) -> None:
         self.directory = directory
         self.runtime = directory / "run"
         self.presets = directory / "models.ini"
@@ -56,6 +58,7 @@ class Daemon:
                 cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
                 start_new_session=True,
+                pass_fds=inherit,
             )
 
     def write_models(self, models: Mapping[str, str]) -> None:
@@ -93,14 +96,24 @@ class Daemon:
     def post(self, path: str, **body: Any) -> tuple[int, Any]:
         return self.admin("POST", path, body)
 
-    def admin(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        connection = UnixConnection(str(self.runtime / "admin.sock"))
+    def admin(self, method: str, path: str, body: Any = None, timeout_s: float = 20.0) -> tuple[int, Any]:
+        connection = UnixConnection(str(self.runtime / "admin.sock"), timeout_s)
         try:
             connection.request(method, path, None if body is None else json.dumps(body))
             answer = connection.getresponse()
             data = answer.read()
             kind = answer.headers.get("Content-Type", "")
             return answer.status, json.loads(data) if kind == "application/json" else data.decode()
+        finally:
+            connection.close()
+
+    @contextmanager
+    def following(self, path: str) -> Iterator[http.client.HTTPResponse]:
+        """An answer of the admin socket that does not end."""
+        connection = UnixConnection(str(self.runtime / "admin.sock"))
+        try:
+            connection.request("GET", path)
+            yield connection.getresponse()
         finally:
             connection.close()
 
@@ -181,10 +194,10 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 @contextmanager
-def running(models: Mapping[str, str], *options: str) -> Iterator[Daemon]:
+def running(models: Mapping[str, str], *options: str, inherit: Sequence[int] = ()) -> Iterator[Daemon]:
     """A daemon that is ready, and of which nothing is left afterwards, whatever the test did."""
     with tempfile.TemporaryDirectory(prefix="llamad-daemon-") as directory:
-        daemon = Daemon(Path(directory), models, *options)
+        daemon = Daemon(Path(directory), models, *options, inherit=inherit)
         family: list[psutil.Process] = []
         try:
             daemon.wait_ready()
