@@ -98,7 +98,7 @@ class Connection:
         self.exchange = None
         assert self.stream is not None
         if self.protocol.closes:
-            self.stream.close_when_sent()
+            self._hang_up()
         else:
             self._server.next_pass(self.take_requests)
 
@@ -143,9 +143,15 @@ class Connection:
         assert self.stream is not None
         if self.exchange is None:
             self.send(self.protocol.answer(error.status, [JSON], json_bytes(error.body())))
-            self.stream.close_when_sent()
+            self._hang_up()
         else:
             self.stream.close(error.message)
+
+    def _hang_up(self) -> None:
+        """After the last byte, or when the peer does not take it."""
+        assert self.stream is not None
+        self.expect_more()
+        self.stream.close_when_sent()
 
     def _too_silent(self) -> None:
         if self.stream is not None:

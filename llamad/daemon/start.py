@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from llamad.clock import SystemClock
 from llamad.config.check import render
-from llamad.config.load import load_settings
+from llamad.config.load import UsageError, load_settings
 from llamad.config.settings import Settings
 from llamad.daemon.kernel import Kernel
 from llamad.daemon.listeners import open_listeners
@@ -97,8 +97,20 @@ def _close_on_exec(fd: int) -> None:
 
 def _settings(argv: list[str], environ: Mapping[str, str]) -> Settings:
     """The daemon's own options. Every fatal problem is in the error's message."""
+    for word in argv:
+        if not _is_utf8(word):
+            raise UsageError(f"cannot use the argument {word!a}: it is not UTF-8")
     settings, problems = load_settings(argv, environ)
     fatal = [problem for problem in problems if problem.fatal]
     if fatal:
         raise ConfigError(render(fatal).rstrip("\n"))
     return settings
+
+
+def _is_utf8(word: str) -> bool:
+    """Other bytes come as lone surrogates, which would pass here, but not the JSON on the way to a scan."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

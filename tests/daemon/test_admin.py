@@ -251,6 +251,20 @@ def test_a_silent_connection_makes_room(bench: Bench) -> None:
     client.close()
 
 
+def test_who_does_not_take_its_last_answer_is_hung_up_on(bench: Bench) -> None:
+    client = bench.client()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    bench.ring.append("x" * 500_000)
+    before = len(bench.server._connections)
+    client.sendall(b"GET /lines HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    bench.turn()
+    assert len(bench.server._connections) == before
+    bench.clock.now += SILENT_S_MAX + 1
+    bench.turn()
+    assert len(bench.server._connections) == before - 1
+    client.close()
+
+
 def test_who_waits_for_an_answer_is_not_silent(bench: Bench) -> None:
     client = bench.client()
     client.sendall(GET % b"/later")

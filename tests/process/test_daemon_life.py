@@ -189,6 +189,12 @@ def test_exit_codes_of_the_command_line(arguments: list[str], status: int) -> No
     assert "Traceback" not in done.stderr
 
 
+def test_an_argument_that_is_not_utf8_is_bad_usage(tmp_path: Path) -> None:
+    done = llamad("--runtime-dir", str(tmp_path), "--models-dir", os.fsdecode(b"/x\xff"))
+    assert done.returncode == 2
+    assert "not UTF-8" in done.stderr
+
+
 def test_the_supervisor_imports_nothing_heavy() -> None:
     script = (
         "import sys, llamad.daemon.start; "
