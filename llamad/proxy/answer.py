@@ -2,7 +2,7 @@
 
     RUNNING --end of body--> WHOLE
     RUNNING --upstream broke--> BROKEN     an event stream gets one error frame and its end, anything else is cut
-    RUNNING --ended by us--> LEFT         the client hung up
+    RUNNING --ended by us--> LEFT          the client hung up
 
 What can be framed is framed, because a client of an event stream has a parser for it and nothing else tells a short
 answer from a finished one. There is no `[DONE]` after an error. A plain answer has a length or chunks, so cutting the

@@ -99,9 +99,8 @@ class _Links:
 
 
 def _falcon_app(settings: ProxySettings, leases: LeaseClient, pool: Pool) -> falcon.asgi.App[Any, Any]:
-    app = falcon.asgi.App(
-        request_type=Request, middleware=[_Marks(), handlers.NoWebSockets(), _Links(leases, pool)]
-    )
+    middleware: list[Any] = [_Marks(), handlers.NoWebSockets(), _Links(leases, pool)]
+    app = falcon.asgi.App(request_type=Request, middleware=middleware)
     # An answer that an upstream sent without a type goes on without one.
     app.resp_options.default_media_type = None  # type: ignore[assignment]
     app.add_error_handler(Exception, _answer_unexpected)

@@ -1,7 +1,7 @@
 """Sending a request up and its answer down, byte for byte, for both kinds of upstream.
 
-For an instance: lease, request, answer. If the instance breaks off before a byte of its answer came, the client cannot
-know, so a second lease is asked for, on another child, once. Past that the fault is the client's to see (502).
+For an instance: lease, request, answer. If the instance breaks off before the head of its answer is whole, the client
+has seen nothing of it, so a second lease is asked for, on another child, once. Past that it is told (502).
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from llamad.proxy.request import Request
 ATTEMPTS_MAX = 2
 
 _OUTCOME = {
-    AnswerState.RUNNING: "hung-up",
     AnswerState.LEFT: "hung-up",
     AnswerState.WHOLE: "ok",
     AnswerState.BROKEN: "died",
@@ -61,7 +60,7 @@ class InstanceRelay:
 
 
 class _Run:
-    """One lease in use, with its books."""
+    """One lease in use. Its end is told once, with what became of the answer."""
 
     def __init__(self, lease: Lease) -> None:
         self._lease = lease

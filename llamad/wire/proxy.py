@@ -11,8 +11,10 @@ The contract of `python -m llamad.proxy`:
 * stdout is not used, stderr carries log lines.
 * each worker says `hello` on the lease socket once it serves; the end of that connection is its death.
 * signals to the arbiter: TERM drains (running answers finish, at most `graceful_timeout_s`), INT and QUIT stop at once.
-  When the parent dies, the arbiter and its workers end at once: there is nobody left to hold a lease from.
-* exit status: 0 after TERM, INT, QUIT or end of file; 1 for settings that cannot be used; 3 when workers cannot start.
+  When the supervisor dies, arbiter and workers end at once: there is nobody left to hold a lease from. When only the
+  arbiter is killed, its workers finish what they have and go.
+* exit status: 0 after TERM, INT, QUIT or end of file (before the front has its handlers, in its first tenths of a second,
+  the signal itself); 1 for settings that cannot be used; 3 when workers cannot start.
 """
 
 from __future__ import annotations

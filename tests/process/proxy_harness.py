@@ -224,7 +224,7 @@ class Client:
 def whole_front(**settings: Any) -> Iterator[tuple[Front, FakeSupervisor]]:
     """A front that is up, with its supervisor; stopped with TERM at the end."""
     with (
-        tempfile.TemporaryDirectory(prefix="llamad-test-") as folder,
+        tempfile.TemporaryDirectory(prefix="llamad-front-") as folder,
         listening() as listener,
         FakeSupervisor(Path(folder)) as supervisor,
     ):
