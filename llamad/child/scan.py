@@ -62,4 +62,13 @@ def _model(spec: ModelSpec) -> Item:
 
 
 def _problem(problem: Problem) -> Item:
-    return Item({"item": "problem", "problem": problem.to_document()})
+    """What is wrong may be a name that is not UTF-8, which no JSON can carry as it is."""
+    shown = {
+        key: _shown(value) if isinstance(value, str) else value
+        for key, value in problem.to_document().items()
+    }
+    return Item({"item": "problem", "problem": shown})
+
+
+def _shown(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -111,3 +111,12 @@ def test_as_a_child(argv: list[str]) -> None:
         heard.send(report)
     assert heard.loaded().settings.models_max == 3
     assert list(heard.loaded().registry.models) == ["good"]
+
+
+def test_a_name_that_is_not_utf8_reaches_the_parent_as_a_problem(argv: list[str], tmp_path: Path) -> None:
+    """A line of JSON cannot carry it as it is; the scan, and with it the start, must not fail for it."""
+    write_model(Path(os.fsdecode(os.fsencode(tmp_path) + b"/models/odd\xff.gguf")))
+    heard = Heard()
+    assert scan.run(heard, {"argv": argv}) == 0
+    assert any("odd\\udcff" in problem.file for problem in heard.loaded().registry.problems)
+    assert "good" in heard.loaded().registry.models
