@@ -5,15 +5,46 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from llamad.core.events import LeaseKey
+from llamad.core.events import Amounts, LeaseKey
 
 
 @dataclass(frozen=True, slots=True)
 class Spawn:
-    """Start an instance of `model` as child number `child`. Answered by ChildReady, ChildExited or ChildNotSpawned."""
+    """Start an instance of `model` as child number `child`. Answered by ChildReady, ChildExited or ChildNotSpawned.
+
+    `reserved`: bytes by device that it may grow to; None: as much as its configuration says.
+    """
 
     child: int
     model: str
+    reserved: Amounts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Start a measure child for `model`. Answered by ChildMeasured and ChildExited, or ChildNotSpawned."""
+
+    child: int
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """Tell the child to release weights and KV. Answered by ChildSlept."""
+
+    child: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Tell a sleeping child to load again. Answered as a Spawn is."""
+
+    child: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMemory:
+    """Look at the devices now. Answered by MemoryRead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +133,10 @@ class Finish:
 
 Action = (
     Spawn
+    | Measure
+    | Sleep
+    | Wake
+    | ReadMemory
     | AskExit
     | Terminate
     | Kill

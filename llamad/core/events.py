@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+Amounts = Mapping[str, int]
+"""Device name to bytes."""
 
 
 class LeaseKey(NamedTuple):
@@ -26,6 +30,12 @@ class ModelEntry:
     pinned: bool = False
     load_on_startup: bool = False
     stop_timeout_s: float = 10.0
+    priority: int = 0
+    """Higher goes first; each step is worth `queue.PRIORITY_STEP_S` of waiting, so the low still advance."""
+    sleep_idle_s: float = 0.0
+    """Weights and KV are released after this long without use; 0: never."""
+    unload_idle_s: float = 0.0
+    """The process ends after this long without use; 0: never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +49,29 @@ class Limits:
     max_queued: int = 512
     abandon_after_s: float = 60.0
     """A load that nobody waits for any more goes on this long (it is dropped at once when another needs the room)."""
+    load_timeout_s: float = 0.0
+    """A load that reports no progress for this long is given up; 0: never."""
+    margin_bytes: int | None = None
+    """Memory kept free on every device; None: memory is not booked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What an instance will take, as a measure child found: with the smallest context it may run with, and with the
+    largest it can use. Equal when nothing is left to choose."""
+
+    minimum: Amounts
+    maximum: Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReading:
+    """A device as just seen, in bytes. `ours`: (child, bytes) where the device tells processes apart, else empty."""
+
+    name: str
+    total: int
+    free: int
+    ours: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +141,16 @@ class UnloadAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class PinAsked:
+    """An operator pins or unpins `model`; a pin with `for_s` ends by itself (a hold)."""
+
+    ticket: int
+    model: str
+    pinned: bool
+    for_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TicketDropped:
     """Nobody listens for the answer to this ticket any more. What it began goes on."""
 
@@ -123,10 +166,35 @@ class ChildProgressed:
 
 
 @dataclass(frozen=True, slots=True)
-class ChildReady:
-    """A child serves requests."""
+class ChildMeasured:
+    """A measure child found out what its model needs. Its exit follows."""
 
     child: int
+    need: Need
+
+
+@dataclass(frozen=True, slots=True)
+class ChildReady:
+    """A child serves requests. `effective`: what it really took, if it says so."""
+
+    child: int
+    effective: Amounts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSlept:
+    """A child has released weights and KV. `effective`: what it still holds."""
+
+    child: int
+    effective: Amounts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChildStalled:
+    """A child answers no more, though it is alive. `message` says what was missed for how long."""
+
+    child: int
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +228,13 @@ class ChildNotSpawned:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryRead:
+    """The devices were looked at, as ReadMemory asked, or by the shell's own accord."""
+
+    readings: tuple[DeviceReading, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ClockTicked:
     """`Scheduler.next_deadline()` has come."""
 
@@ -180,12 +255,17 @@ Event = (
     | WorkerLost
     | LoadAsked
     | UnloadAsked
+    | PinAsked
     | TicketDropped
     | ChildProgressed
+    | ChildMeasured
     | ChildReady
+    | ChildSlept
+    | ChildStalled
     | ChildFailed
     | ChildExited
     | ChildNotSpawned
+    | MemoryRead
     | ClockTicked
     | StopAsked
 )

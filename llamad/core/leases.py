@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from llamad.core.actions import EndLease, GrantLease, QueueLease
 from llamad.core.events import LeaseAnnounced, LeaseAsked, LeaseCancelled, LeaseKey, LeaseReleased, WorkerLost
-from llamad.core.lifecycle import grant, load_failed, not_found, serve_waiters, settle
+from llamad.core.failures import load_failed
+from llamad.core.lifecycle import grant, not_found, serve_waiters, settle
 from llamad.core.model import Model, State
 from llamad.core.state import Deadline, Refusal, SchedulerState, Timer
 
@@ -47,7 +48,7 @@ def ask(s: SchedulerState, event: LeaseAsked, now: float) -> None:
 
 
 def _read(s: SchedulerState, model: Model, key: LeaseKey) -> None:
-    if model.state is not State.LOADED:
+    if model.state not in (State.LOADED, State.SLEEPING):
         s.refuse(key, _not_loaded(model, "reading it does not load it"))
         return
     model.readers[key] = None
@@ -57,12 +58,12 @@ def _read(s: SchedulerState, model: Model, key: LeaseKey) -> None:
 
 def _want(s: SchedulerState, model: Model, event: LeaseAsked, now: float) -> None:
     autoload = s.limits.autoload if event.autoload is None else event.autoload
-    if not autoload and not model.wanted:
+    if not autoload and not model.wanted and model.state is not State.SLEEPING:
         s.refuse(event.key, _not_loaded(model, "loading on request is off"))
     elif model.failure is not None and model.failure.retry_at > now:
         s.refuse(event.key, load_failed(model, now))
     elif _wait(s, model, event.key, now):
-        s.queue.join(model.name, now)
+        s.enqueue(model, now)
         s.emit(QueueLease(event.key, s.queue.position(model.name)))
 
 
@@ -118,7 +119,7 @@ def announce(s: SchedulerState, event: LeaseAnnounced, now: float) -> None:
     s.place(event.key, model)
     model.leases[event.key] = None
     model.last_used_at = now
-    s.idle.pop(model.name, None)
+    s.unmark_idle(model)
 
 
 def _drop(s: SchedulerState, key: LeaseKey, now: float) -> None:

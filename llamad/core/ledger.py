@@ -1,42 +1,223 @@
 """The books: what is held, and what may still be handed out.
 
-The first book counts processes against `models-max`. The books of device and host memory (bytes reserved before a
-spawn, replaced by what an instance really took, given back when its process is gone) belong in this file beside it,
-behind the same three verbs: `fits`, `reserve`, `give_back`.
+A *device* is anything that there is only so much of: a GPU's memory, the machine's memory (`host`), and the number of
+processes allowed by `models-max` (`processes`, of which each process needs one). So one arithmetic serves all limits:
+
+    available = total - external - margin - held        deficit = need - available
+
+* `external` is what programs that are not ours hold. It is measured, not guessed: total - free - what our processes
+  hold at that moment.
+* `held` is what our processes were promised (from before their spawn) or really took (from when they are ready).
+  It is given back when the process is gone *and* the device shows it; a device that does not show it within
+  `DEPART_S_MAX` is believed, and what it still misses counts as external.
+* `margin` is the part of each memory that the operator wants to keep free.
+
+A device that is named in a need but unknown to the books does not limit anything; without `models-memory-margin` the
+only device is `processes`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from llamad.core.events import Amounts, DeviceReading
+
+PROCESSES = "processes"
+HOST = "host"
+
+DEPART_S_MAX = 2.0
+SHOWN_SHARE = 0.9
+"""A device shows a release when it has this share of the bytes back; drivers and other programs blur the rest."""
+
+
+def added(left: Amounts, right: Amounts) -> dict[str, int]:
+    """Amounts of both together."""
+    return {
+        name: left.get(name, 0) + right.get(name, 0) for name in [*left, *(n for n in right if n not in left)]
+    }
+
+
+def short_of(need: Amounts, room: Amounts) -> dict[str, int]:
+    """What `room` lacks for `need`, on devices that `room` knows."""
+    return {
+        name: amount - room[name]
+        for name, amount in need.items()
+        if name in room and amount > max(0, room[name])
+    }
+
+
+@dataclass(slots=True)
+class Device:
+    """One limited thing."""
+
+    name: str
+    total: int
+    external: int = 0
+    margin: int = 0
+    held: int = 0
+
+    @property
+    def available(self) -> int:
+        """May still be promised; negative when others have taken what was promised before."""
+        return self.total - self.external - self.margin - self.held
+
+
+@dataclass(slots=True)
+class Holding:
+    """What one process holds. `measured` is what it was last seen to use, for comparison.
+
+    `depart_by`: the process is gone, and what it held is given back when the device shows it, or then.
+    """
+
+    model: str
+    amounts: dict[str, int]
+    measured: dict[str, int]
+    depart_by: float | None = None
+
 
 class Ledger:
-    """Who holds room. Keyed by child, because two processes of one model are two holders."""
+    """Who holds what. Keyed by child, because two processes of one model are two holders."""
 
-    def __init__(self, models_max: int) -> None:
-        self.models_max = models_max
-        self._held: dict[int, str] = {}
+    def __init__(self, models_max: int = 0) -> None:
+        self._devices: dict[str, Device] = {}
+        self._held: dict[int, Holding] = {}
+        self.margin: int | None = None
+        """Bytes kept free on each memory; None: memory is not booked at all."""
+        self.read_at: float | None = None
+        self.limit_processes(models_max)
 
-    @property
-    def residents(self) -> int:
-        """Processes that hold room: loading, loaded or on their way out."""
-        return len(self._held)
+    # ---- limits and readings
 
-    @property
-    def excess(self) -> int:
-        """How many residents there are over the limit (after an operator lowered it)."""
-        return max(0, len(self._held) - self.models_max) if self.models_max else 0
+    def limit_processes(self, models_max: int) -> None:
+        """0: any number."""
+        if models_max:
+            device = self._devices.setdefault(PROCESSES, Device(PROCESSES, 0, held=len(self.holders())))
+            device.total = models_max
+        else:
+            self._devices.pop(PROCESSES, None)
 
-    def fits(self) -> bool:
-        """One more process may be spawned now."""
-        return not self.models_max or len(self._held) < self.models_max
+    def keep_free(self, margin: int | None) -> None:
+        """Turn the books of memory on (bytes) or off (None)."""
+        self.margin = margin
+        self.read_at = None if margin is None else self.read_at
+        for device in list(self.memories()):
+            if margin is None:
+                del self._devices[device.name]
+            else:
+                device.margin = margin
 
-    def reserve(self, child: int, model: str) -> None:
-        """Take room for a process that is about to be spawned."""
-        self._held[child] = model
+    def read(self, readings: Iterable[DeviceReading], *, settled: bool, now: float) -> None:
+        """Correct the books by what the devices show.
 
-    def give_back(self, child: int) -> None:
-        """The process is gone."""
-        del self._held[child]
+        Where a device does not tell processes apart, what we promised stands for what we use; while a process is
+        loading (`settled` is False) that is not yet true, and the last figure for `external` is kept.
+        """
+        if self.margin is None:
+            return
+        self.read_at = now
+        others = {r.name: self._read_device(r, settled=settled) for r in readings}
+        for child in [child for child, holding in self._held.items() if holding.depart_by is not None]:
+            self._depart(child, others, now)
+        departing = self.departing()
+        for name, external in others.items():
+            if external is not None and not departing.get(name):
+                self._devices[name].external = max(0, external)
 
-    def holders(self) -> list[str]:
-        """Models that hold room, in the order in which they took it."""
-        return list(self._held.values())
+    def _read_device(self, reading: DeviceReading, *, settled: bool) -> int | None:
+        """Take a reading; gives what others hold by it, where gone processes count as others. None: not known now."""
+        known = reading.name in self._devices
+        if not known:
+            held = sum(holding.amounts.get(reading.name, 0) for holding in self._held.values())
+            self._devices[reading.name] = Device(reading.name, reading.total, 0, self.margin or 0, held)
+        device = self._devices[reading.name]
+        device.total = reading.total
+        for child, used in reading.ours:
+            if child in self._held:
+                self._held[child].measured[reading.name] = used
+        if reading.ours:
+            ours = sum(used for _, used in reading.ours)
+        elif settled or not known:
+            ours = device.held - self.departing().get(reading.name, 0)
+        else:
+            return None
+        return reading.total - reading.free - ours
+
+    def _depart(self, child: int, others: dict[str, int | None], now: float) -> None:
+        """Give back what a gone process held, once its devices no longer show it as somebody else's."""
+        holding = self._held[child]
+        assert holding.depart_by is not None
+        kept = [
+            name
+            for name, amount in holding.amounts.items()
+            if not self._shown(name, amount, others.get(name))
+        ]
+        if not kept or now >= holding.depart_by:
+            self.replace(child, {})
+            del self._held[child]
+
+    def _shown(self, name: str, amount: int, others: int | None) -> bool:
+        """The device has `amount` bytes less in the hands of others than it would, had they not come back."""
+        return others is not None and others <= self._devices[name].external + (1 - SHOWN_SHARE) * amount
+
+    # ---- the books
+
+    def reserve(self, child: int, model: str, amounts: Amounts) -> None:
+        """Promise room to a process that is about to be spawned."""
+        self._held[child] = Holding(model, {}, {})
+        self.replace(child, amounts)
+
+    def replace(self, child: int, amounts: Amounts) -> None:
+        """A process was promised another amount, or told what it really took."""
+        holding = self._held[child]
+        for name in {*holding.amounts, *amounts}:
+            if name in self._devices:
+                self._devices[name].held += amounts.get(name, 0) - holding.amounts.get(name, 0)
+        holding.amounts = dict(amounts)
+
+    def give_back(self, child: int, now: float) -> None:
+        """The process is gone: it no longer counts as one, and its memory follows when the devices show it."""
+        holding = self._held[child]
+        memory = {name: amount for name, amount in holding.amounts.items() if name in self._memory_names()}
+        self.replace(child, memory)
+        if memory:
+            holding.depart_by = now + DEPART_S_MAX
+            self.read_at = None  # what was seen before its end is stale
+        else:
+            del self._held[child]
+
+    # ---- looking
+
+    def memories(self) -> list[Device]:
+        """Every device but the count of processes."""
+        return [device for device in self._devices.values() if device.name != PROCESSES]
+
+    def device(self, name: str) -> Device | None:
+        return self._devices.get(name)
+
+    def available(self) -> dict[str, int]:
+        return {name: device.available for name, device in self._devices.items()}
+
+    def fits(self, need: Amounts) -> bool:
+        return not short_of(need, self.available())
+
+    def held_by(self, child: int) -> dict[str, int]:
+        return dict(self._held[child].amounts)
+
+    def measured(self, child: int) -> dict[str, int]:
+        return dict(self._held[child].measured)
+
+    def departing(self) -> dict[str, int]:
+        """What gone processes have not been seen to give back."""
+        amounts: dict[str, int] = {}
+        for holding in self._held.values():
+            if holding.depart_by is not None:
+                amounts = added(amounts, holding.amounts)
+        return amounts
+
+    def holders(self) -> dict[int, str]:
+        """Live child to model, in the order in which they took room."""
+        return {child: holding.model for child, holding in self._held.items() if holding.depart_by is None}
+
+    def _memory_names(self) -> set[str]:
+        return {device.name for device in self.memories()}

@@ -1,53 +1,98 @@
-"""Processes come and go: spawn, ready, stop, exit. The only place where a model changes its state."""
+"""Processes come and go: spawn, ready, sleep, stop, exit. Here and in `measuring` alone a model changes its state."""
 
 from __future__ import annotations
 
-from llamad.core.actions import AnswerTicket, AskExit, EndLease, GrantLease, Kill, Spawn, Terminate
+from llamad.core.actions import (
+    AnswerTicket,
+    AskExit,
+    EndLease,
+    GrantLease,
+    Kill,
+    Sleep,
+    Spawn,
+    Terminate,
+    Wake,
+)
 from llamad.core.events import (
+    Amounts,
     ChildExited,
     ChildFailed,
-    ChildNotSpawned,
     ChildProgressed,
     ChildReady,
+    ChildSlept,
+    ChildStalled,
     LeaseKey,
 )
-from llamad.core.model import Drain, Failure, Model, State, StopStage, Ticket, exit_words
-from llamad.core.policy import STABLE_AFTER_S, pause_s
+from llamad.core.failures import book_failure
+from llamad.core.ledger import PROCESSES, added
+from llamad.core.model import Drain, Model, State, StopStage, Ticket
 from llamad.core.state import Deadline, Refusal, SchedulerState, Timer
 
-TAIL_CHARS_MAX = 300
 
-
-def spawn(s: SchedulerState, model: Model, now: float) -> None:
-    """UNLOADED -> LOADING. Room is reserved before the process exists."""
+def take_child(s: SchedulerState, model: Model) -> int:
+    """A new child number for `model`."""
     child = s.next_child
     s.next_child += 1
-    s.queue.leave(model.name)
-    s.ledger.reserve(child, model.name)
     s.children[child] = model.name
-    model.move("spawned", now)
     model.child = child
+    return child
+
+
+def spawn(s: SchedulerState, model: Model, reserved: Amounts | None, now: float) -> None:
+    """UNLOADED -> LOADING. Room is reserved before the process exists."""
+    child = take_child(s, model)
+    s.queue.leave(model.name)
+    s.ledger.reserve(child, model.name, added({PROCESSES: 1}, reserved or {}))
+    model.move("spawned", now)
     model.fingerprint = model.entry.fingerprint
-    model.progress = 0.0
-    model.last_word = None
-    model.stop_stage = StopStage.NONE
-    model.reason = f"loading for {len(model.waiters)} waiting" if model.waiters else "loading by order"
-    s.emit(Spawn(child, model.name))
+    model.load_unchecked = False
+    _begin_load(s, model, now)
+    s.emit(Spawn(child, model.name, reserved))
     s.note(
         "load",
         model.name,
         model.reason,
         child=child,
         waiting=len(model.waiters),
-        residents=s.ledger.residents,
+        reserved=dict(reserved or {}),
     )
+
+
+def wake(s: SchedulerState, model: Model, now: float) -> None:
+    """SLEEPING -> LOADING. It takes again what it took before."""
+    s.queue.leave(model.name)
+    s.unmark_idle(model)
+    s.ledger.replace(model.child, wake_need(s, model))
+    model.move("wake", now)
+    _begin_load(s, model, now)
+    s.emit(Wake(model.child))
+    s.note("wake", model.name, model.reason, child=model.child, waiting=len(model.waiters))
+
+
+def wake_need(s: SchedulerState, model: Model) -> Amounts:
+    """All that a sleeper will hold once it is awake."""
+    return added({PROCESSES: 1}, model.effective or {})
+
+
+def _begin_load(s: SchedulerState, model: Model, now: float) -> None:
+    model.progress = 0.0
+    model.last_word = None
+    model.stop_stage = StopStage.NONE
+    model.reason = f"loading for {len(model.waiters)} waiting" if model.waiters else "loading by order"
+    _arm_progress(s, model, now)
     s.check_abandoned(model, now)
 
 
-def progressed(s: SchedulerState, event: ChildProgressed) -> None:
+def _arm_progress(s: SchedulerState, model: Model, now: float) -> None:
+    if s.limits.load_timeout_s:
+        s.timers.set(Timer(Deadline.PROGRESS, model.name), now + s.limits.load_timeout_s)
+
+
+def progressed(s: SchedulerState, event: ChildProgressed, now: float) -> None:
     model = s.by_child(event.child)
     if model is not None and model.state is State.LOADING:
         model.progress = min(1.0, max(0.0, event.progress))
+        _arm_progress(s, model, now)
 
 
 def ready(s: SchedulerState, event: ChildReady, now: float) -> None:
@@ -58,12 +103,22 @@ def ready(s: SchedulerState, event: ChildReady, now: float) -> None:
     model.move("ready", now)
     model.progress = 1.0
     model.loaded_at = now
+    model.out_of_memory = 0
     model.reason = "loaded"
     s.abandoned.pop(model.name, None)
     s.timers.clear(Timer(Deadline.ABANDON, model.name))
-    s.note("loaded", model.name, "loaded", child=model.child, served=len(model.waiters))
-    s.mark_idle(model)
+    s.timers.clear(Timer(Deadline.PROGRESS, model.name))
+    _book_effective(s, model, event.effective)
+    s.note("loaded", model.name, "loaded", child=model.child, held=s.ledger.held_by(model.child))
+    s.mark_idle(model, now)
     serve_waiters(s, model, now)
+
+
+def _book_effective(s: SchedulerState, model: Model, effective: Amounts | None) -> None:
+    """What was promised is replaced by what was really taken."""
+    if effective is not None:
+        s.ledger.replace(model.child, added({PROCESSES: 1}, effective))
+    model.effective = {name: n for name, n in s.ledger.held_by(model.child).items() if name != PROCESSES}
 
 
 def serve_waiters(s: SchedulerState, model: Model, now: float) -> None:
@@ -81,22 +136,49 @@ def grant(s: SchedulerState, model: Model, key: LeaseKey, now: float) -> None:
     s.place(key, model)
     model.leases[key] = None
     model.last_used_at = now
-    s.idle.pop(model.name, None)
+    s.unmark_idle(model)
     s.emit(GrantLease(key, model.child, model.name))
 
 
+def sleep(s: SchedulerState, model: Model, now: float) -> None:
+    """LOADED -> SLEEPING. What it holds stays on the books until it says what it gave back."""
+    model.move("sleep", now)
+    model.reason = f"asleep: not used for {model.entry.sleep_idle_s:.0f} s"
+    s.emit(Sleep(model.child))
+    s.note("sleep", model.name, model.reason, child=model.child)
+    s.arm_idle(model, now)
+
+
+def slept(s: SchedulerState, event: ChildSlept) -> None:
+    """A sleeper holds what it says. One that has been woken meanwhile has its whole need on the books already."""
+    model = s.by_child(event.child)
+    if model is not None and model.state is State.SLEEPING and event.effective is not None:
+        s.ledger.replace(event.child, added({PROCESSES: 1}, event.effective))
+        s.note("slept", model.name, "has released its memory", child=event.child, held=dict(event.effective))
+
+
+def idled(s: SchedulerState, model: Model, now: float) -> None:
+    """The clock of an idle model has run out: it sleeps, or it goes."""
+    if not model.idle or model.drain is not None or model.wanted:
+        return
+    entry, since = model.entry, model.idle_since
+    if entry.unload_idle_s and now >= since + entry.unload_idle_s and not model.pinned:
+        stop(s, model, f"unloaded: not used for {entry.unload_idle_s:.0f} s", now)
+    elif entry.sleep_idle_s and now >= since + entry.sleep_idle_s and model.state is State.LOADED:
+        sleep(s, model, now)
+    else:
+        s.arm_idle(model, now)
+
+
 def stop(s: SchedulerState, model: Model, reason: str, now: float, *, hard: bool = False) -> None:
-    """LOADED or LOADING -> STOPPING. A loading process is killed at once; so is a loaded one with `hard`."""
+    """To STOPPING. A loading process is killed at once; so is any with `hard`."""
     loading = model.state is State.LOADING
     model.move("stop", now)
     model.reason = reason
     model.drain = None
-    s.leaving += 1
-    s.idle.pop(model.name, None)
-    s.abandoned.pop(model.name, None)
+    s.leaving[model.name] = None
     s.draining.pop(model.name, None)
-    s.timers.clear(Timer(Deadline.ABANDON, model.name))
-    s.timers.clear(Timer(Deadline.SUSPECT, model.name))
+    _clear_process_marks(s, model)
     s.note("stop", model.name, reason, child=model.child, leases=len(model.leases))
     if loading or hard:
         model.stop_stage = StopStage.KILLED
@@ -144,7 +226,7 @@ def lift_drain(s: SchedulerState, model: Model, now: float) -> None:
     model.drain = None
     model.reason = "loaded"
     s.note("drain-lifted", model.name, "takes new requests again", waiting=len(model.waiters))
-    s.mark_idle(model)
+    s.mark_idle(model, now)
     serve_waiters(s, model, now)
 
 
@@ -157,7 +239,7 @@ def settle(s: SchedulerState, model: Model, now: float) -> None:
     elif model.drain is not None:
         stop(s, model, model.reason, now)
     else:
-        s.mark_idle(model)
+        s.mark_idle(model, now)
 
 
 def failed(s: SchedulerState, event: ChildFailed) -> None:
@@ -167,98 +249,86 @@ def failed(s: SchedulerState, event: ChildFailed) -> None:
         model.last_word = (event.kind, event.message)
 
 
-def not_spawned(s: SchedulerState, event: ChildNotSpawned, now: float) -> None:
+def give_up(s: SchedulerState, model: Model, kind: str, message: str) -> None:
+    """End a process that hangs, as a failure of its own. Its exit follows."""
+    if model.last_word is None:
+        model.last_word = (kind, message)
+        s.note("give-up", model.name, message, child=model.child)
+        s.emit(Kill(model.child))
+
+
+def stalled(s: SchedulerState, event: ChildStalled) -> None:
     model = s.by_child(event.child)
-    if model is None:
-        return
-    model.last_word = ("load-failed", f"cannot load {model.name!r}: {event.message}")
-    exited(s, ChildExited(event.child), now)
+    if model is not None and model.state in (State.LOADING, State.LOADED, State.SLEEPING):
+        give_up(s, model, "instance-stalled", event.message)
+
+
+def no_progress(s: SchedulerState, model: Model) -> None:
+    if model.state is State.LOADING:
+        limit_s = s.limits.load_timeout_s
+        message = f"cannot load {model.name!r}: no progress for {limit_s:.0f} s at {model.progress:.0%}"
+        give_up(s, model, "load-timeout", message)
 
 
 def exited(s: SchedulerState, event: ChildExited, now: float) -> None:
-    """The process is gone: its room is free, its leases end, and those who waited for either are answered."""
+    """The process is gone: its room comes free, its leases end, and those who waited for either are answered."""
     model = s.by_child(event.child)
     if model is None:
         return
     before = model.state
     del s.children[event.child]
-    s.ledger.give_back(event.child)
-    _forget_process(s, model)
+    s.ledger.give_back(event.child, now)
+    model.move("exited", now)
     if before is State.STOPPING:
-        s.leaving -= 1
         model.failure = None
         words = model.reason
     else:
-        words = _fail(s, model, event, now, served=before is State.LOADED)
-    model.move("exited", now)
-    model.exit_code, model.signal = event.exit_code, event.signal
+        words = book_failure(s, model, event, now, served=before is not State.LOADING)
+    _forget_process(s, model, event)
     for key in [*model.leases, *model.readers]:
         s.forget(key)
         s.emit(EndLease(key, "instance-died", f"cannot finish the request: {words}"))
     model.leases.clear()
     model.readers.clear()
+    answer_unloads(s, model)
+    s.note("exited", model.name, words, child=event.child, exit_code=event.exit_code, signal=event.signal)
+    after_exit(s, model, now)
+
+
+def answer_unloads(s: SchedulerState, model: Model) -> None:
     for ticket in model.unload_tickets:
         s.emit(AnswerTicket(ticket.number))
     model.unload_tickets.clear()
-    s.note("exited", model.name, words, child=event.child, exit_code=event.exit_code, signal=event.signal)
-    _after_exit(s, model, now)
 
 
-def _forget_process(s: SchedulerState, model: Model) -> None:
-    s.idle.pop(model.name, None)
+def _clear_process_marks(s: SchedulerState, model: Model) -> None:
+    s.unmark_idle(model)
     s.abandoned.pop(model.name, None)
-    s.draining.pop(model.name, None)
-    for deadline in (Deadline.STOP, Deadline.ABANDON, Deadline.SUSPECT):
+    for deadline in (Deadline.ABANDON, Deadline.SUSPECT, Deadline.PROGRESS):
         s.timers.clear(Timer(deadline, model.name))
+
+
+def _forget_process(s: SchedulerState, model: Model, event: ChildExited) -> None:
+    _clear_process_marks(s, model)
+    s.draining.pop(model.name, None)
+    s.leaving.pop(model.name, None)
+    s.evicting.pop(model.name, None)
+    s.timers.clear(Timer(Deadline.STOP, model.name))
     model.child = 0
     model.drain = None
     model.progress = 0.0
     model.stop_stage = StopStage.NONE
+    model.exit_code, model.signal = event.exit_code, event.signal
 
 
-def _fail(s: SchedulerState, model: Model, event: ChildExited, now: float, *, served: bool) -> str:
-    """Book a failure, refuse those who waited for the load, and return the words for it."""
-    lived_s = now - (model.loaded_at or now) if served else 0.0
-    count = 1 if model.failure is None or lived_s >= STABLE_AFTER_S else model.failure.count + 1
-    pause = pause_s(count, served=served)
-    process = f"the process of {model.name!r} {exit_words(event.exit_code, event.signal)}"
-    kind, message = model.last_word or (
-        ("instance-died", process) if served else ("load-failed", f"cannot load {model.name!r}: {process}")
-    )
-    if model.last_word is None and (tail := event.tail.strip()):
-        message += f"; its last words: {tail[-TAIL_CHARS_MAX:]}"
-    model.failure = Failure(kind, message, count, now + pause)
-    model.reason = message
-    model.ordered = False
-    if not served or pause > 0:
-        s.refuse_waiters(model, load_failed(model, now))
-        s.queue.leave(model.name)
-    return process
-
-
-def load_failed(model: Model, now: float) -> Refusal:
-    """The answer to those who want a model that could not be loaded."""
-    failure = model.failure
-    assert failure is not None
-    return Refusal(
-        failure.kind if failure.kind != "instance-died" else "load-failed",
-        503,
-        failure.message
-        if failure.message.startswith("cannot")
-        else f"cannot load {model.name!r}: {failure.message}",
-        retry_after_s=max(0.0, failure.retry_at - now),
-        details={"failures": failure.count},
-    )
-
-
-def _after_exit(s: SchedulerState, model: Model, now: float) -> None:
+def after_exit(s: SchedulerState, model: Model, now: float) -> None:
     """What is to become of the name without a process."""
     if model.removed:
         s.refuse_waiters(model, not_found(model.name))
         s.queue.leave(model.name)
-        del s.models[model.name]
+        s.forget_model(model)
     elif model.wanted and not s.stopping:
-        s.queue.join(model.name, now)
+        s.enqueue(model, now)
 
 
 def not_found(name: str) -> Refusal:

@@ -1,10 +1,10 @@
 """The model machine: one configured model and the life of its process.
 
+    UNLOADED --measure--> MEASURING --exited--> UNLOADED          (its need is known now, or measuring failed)
     UNLOADED --spawned--> LOADING --ready--> LOADED --stop--> STOPPING --exited--> UNLOADED
-    LOADING --stop--> STOPPING            (a loading process is killed at once: nothing is lost)
-    LOADING, LOADED --exited--> UNLOADED  (unasked: the model has failed)
-
-Two more states of llama.cpp's dialect, `sleeping` and the measuring of memory, join here with the memory books.
+    LOADED --sleep--> SLEEPING --wake--> LOADING                  (the process stays, weights and KV go and come back)
+    LOADING, SLEEPING --stop--> STOPPING                          (a loading process is killed at once: nothing is lost)
+    LOADING, LOADED, SLEEPING --exited--> UNLOADED                (unasked: the model has failed)
 
 Beside the state stand three facts that are no states:
 
@@ -13,7 +13,8 @@ Beside the state stand three facts that are no states:
 * *waiters*: requests and operators that want this model and cannot have it yet. They are answered together.
 * a *failure*: what went wrong last, how often in a row, and until when new requests are refused.
 
-A STOPPING model still holds its room. It is UNLOADED only when the kernel says that the process is gone.
+A STOPPING model still holds its room. It is UNLOADED only when the kernel says that the process is gone. A MEASURING
+model holds none: its process loads no weights.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
-from llamad.core.events import LeaseKey, ModelEntry
+from llamad.core.events import Amounts, LeaseKey, ModelEntry, Need
 
 SIGNAL_NAMES = {
     1: "SIGHUP",
@@ -42,23 +43,30 @@ class State(Enum):
     """Where a model's process is."""
 
     UNLOADED = "unloaded"
+    MEASURING = "measuring"
     LOADING = "loading"
     LOADED = "loaded"
+    SLEEPING = "sleeping"
     STOPPING = "stopping"
 
 
 TRANSITIONS: dict[State, dict[str, State]] = {
-    State.UNLOADED: {"spawned": State.LOADING},
+    State.UNLOADED: {"measure": State.MEASURING, "spawned": State.LOADING},
+    State.MEASURING: {"exited": State.UNLOADED},
     State.LOADING: {"ready": State.LOADED, "stop": State.STOPPING, "exited": State.UNLOADED},
-    State.LOADED: {"stop": State.STOPPING, "exited": State.UNLOADED},
+    State.LOADED: {"sleep": State.SLEEPING, "stop": State.STOPPING, "exited": State.UNLOADED},
+    State.SLEEPING: {"wake": State.LOADING, "stop": State.STOPPING, "exited": State.UNLOADED},
     State.STOPPING: {"exited": State.UNLOADED},
 }
 
-# llama.cpp has no word for a process on its way out; until it is gone it counts as what it was.
+# llama.cpp has no word for a process on its way out; until it is gone it counts as what it was. Nor has it one for
+# measuring, which is the first part of a load.
 PUBLIC_WORDS = {
     State.UNLOADED: "unloaded",
+    State.MEASURING: "loading",
     State.LOADING: "loading",
     State.LOADED: "loaded",
+    State.SLEEPING: "sleeping",
     State.STOPPING: "loaded",
 }
 
@@ -126,6 +134,20 @@ class Model:
     stop_stage: StopStage = StopStage.NONE
     ordered: bool = False
     """Loading by order (an operator's, or at start): it goes on though nobody waits."""
+    need: Need | None = None
+    """As measured; None: not yet, or it could not be."""
+    measurings: int = 0
+    """How often measuring was tried for this configuration."""
+    load_unchecked: bool = False
+    """Measuring failed: the next load goes ahead without."""
+    effective: Amounts | None = None
+    """What the process took when it was last loaded."""
+    out_of_memory: int = 0
+    """How often in a row a load ran out of memory."""
+    evict_one_more: bool = False
+    """Before the retry somebody has to leave, whatever the books say."""
+    held_until: float | None = None
+    """Pinned by an operator for a while."""
     removed: bool = False
     """Gone from the configuration; forgotten when its process is."""
     leases: dict[LeaseKey, None] = field(default_factory=dict)
@@ -156,13 +178,23 @@ class Model:
 
     @property
     def resident(self) -> bool:
-        """Has a process, and so holds room."""
-        return self.state is not State.UNLOADED
+        """Has a process that holds room."""
+        return self.state not in (State.UNLOADED, State.MEASURING)
 
     @property
     def idle(self) -> bool:
-        """Loaded and used by nobody."""
-        return self.state is State.LOADED and not self.leases
+        """Loaded or asleep, and used by nobody."""
+        return self.state in (State.LOADED, State.SLEEPING) and not self.leases
+
+    @property
+    def idle_since(self) -> float:
+        """The end of the last use, or of the load if there was none since."""
+        return max(self.last_used_at or 0.0, self.loaded_at or 0.0)
+
+    @property
+    def pinned(self) -> bool:
+        """Never leaves to make room for another."""
+        return self.entry.pinned or self.held_until is not None
 
     @property
     def wanted(self) -> bool:

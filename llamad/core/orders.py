@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from llamad.core import measuring
 from llamad.core.actions import AnswerTicket, Finish, Terminate
 from llamad.core.events import (
     Limits,
     LoadAsked,
     ModelEntry,
     ModelsConfigured,
+    PinAsked,
     StopAsked,
     TicketDropped,
     UnloadAsked,
@@ -40,7 +44,7 @@ def load(s: SchedulerState, event: LoadAsked, now: float) -> None:
     model.ordered = True
     s.add_waiter(model, ticket, now)
     if model.state is not State.LOADING:
-        s.queue.join(name, now)
+        s.enqueue(model, now)
 
 
 def _supersede(s: SchedulerState, model: Model) -> None:
@@ -64,18 +68,52 @@ def unload(s: SchedulerState, event: UnloadAsked, now: float) -> None:
     model.ordered = False
     if not model.wanted:
         s.queue.leave(name)
-    if not model.resident:
+    if model.state is State.UNLOADED:
         s.emit(AnswerTicket(event.ticket))
         return
     model.unload_tickets.append(ticket)
-    if model.state is State.LOADING:
+    if model.state in (State.LOADING, State.MEASURING):
         message = f"cannot load {name!r}: unloaded by an operator while it was loading"
         s.refuse_waiters(model, Refusal("unloaded", 503, message, retry_after_s=1.0))
+        s.queue.leave(name)
+    if model.state is State.MEASURING:
+        measuring.call_off(s, model)
+    elif model.state is State.LOADING:
         stop(s, model, "unloaded by an operator while loading", now)
-    elif model.state is State.LOADED and event.force:
-        stop(s, model, "unloaded by force by an operator", now, hard=True)
+    elif model.idle or (model.state is State.LOADED and event.force):
+        stop(s, model, "unloaded by an operator", now, hard=event.force)
     elif model.state is State.LOADED:
         drain(s, model, Drain.UNLOAD, "unloaded by an operator", now)
+
+
+def pin(s: SchedulerState, event: PinAsked, now: float) -> None:
+    """Keep a model from being evicted, for good, for a while (a hold), or no more."""
+    ticket = Ticket(event.ticket)
+    name = s.resolve(event.model)
+    if name is None:
+        s.refuse(ticket, not_found(event.model))
+        return
+    model, timer = s.models[name], Timer(Deadline.HOLD, name)
+    s.timers.clear(timer)
+    model.held_until = None
+    if event.pinned and event.for_s is not None:
+        model.held_until = now + event.for_s
+        s.timers.set(timer, model.held_until)
+        words = f"held for {event.for_s:.0f} s"
+    else:
+        model.entry = replace(model.entry, pinned=event.pinned)
+        words = "pinned" if event.pinned else "no longer pinned"
+    s.note("pin", name, f"{words} by an operator")
+    if model.idle:
+        s.mark_idle_again(model, now)
+    s.emit(AnswerTicket(event.ticket))
+
+
+def end_hold(s: SchedulerState, model: Model, now: float) -> None:
+    model.held_until = None
+    s.note("pin", model.name, "its hold has ended")
+    if model.idle:
+        s.mark_idle_again(model, now)
 
 
 def drop_ticket(s: SchedulerState, event: TicketDropped) -> None:
@@ -93,7 +131,8 @@ def configure(s: SchedulerState, event: ModelsConfigured, now: float) -> None:
     if s.stopping:
         return
     s.limits = event.limits
-    s.ledger.models_max = event.limits.models_max
+    s.ledger.limit_processes(event.limits.models_max)
+    s.ledger.keep_free(event.limits.margin_bytes)
     entries = {entry.name: entry for entry in event.models}
     s.names = _names(event.models)
     for name in [name for name in s.models if name not in entries]:
@@ -124,14 +163,22 @@ def _take(s: SchedulerState, entry: ModelEntry, now: float) -> None:
         return
     if model.entry.fingerprint != entry.fingerprint:
         model.failure = None
+        model.need, model.measurings, model.load_unchecked = None, 0, False
+        measuring.call_off(s, model)
     model.entry = entry
+    if model.idle:
+        s.mark_idle_again(model, now)
     model.removed = False
     current = not model.resident or model.fingerprint == entry.fingerprint
     if current and model.drain in (Drain.REMOVED, Drain.CHANGED):
         lift_drain(s, model, now)
     elif not current and model.state is State.LOADING:
         stop(s, model, "restarting: its configuration has changed", now)
-    elif not current and model.state is State.LOADED and (model.drain is None or model.drain < Drain.CHANGED):
+    elif (
+        not current
+        and model.state in (State.LOADED, State.SLEEPING)
+        and (model.drain is None or model.drain < Drain.CHANGED)
+    ):
         drain(s, model, Drain.CHANGED, "drains: its configuration has changed", now)
 
 
@@ -140,11 +187,13 @@ def _remove(s: SchedulerState, model: Model, now: float) -> None:
     model.ordered = False
     s.refuse_waiters(model, not_found(model.name))
     s.queue.leave(model.name)
-    if not model.resident:
-        del s.models[model.name]
+    if model.state is State.UNLOADED:
+        s.forget_model(model)
+    elif model.state is State.MEASURING:
+        measuring.call_off(s, model)
     elif model.state is State.LOADING:
         stop(s, model, "removed from the configuration", now)
-    elif model.state is State.LOADED:
+    elif model.state is not State.STOPPING:
         drain(s, model, Drain.REMOVED, "drains: removed from the configuration", now)
 
 
@@ -154,7 +203,7 @@ def _load_at_start(s: SchedulerState, entries: tuple[ModelEntry, ...], limits: L
     room = len(wanted) if not limits.models_max else limits.models_max
     for name in wanted[:room]:
         s.models[name].ordered = True
-        s.queue.join(name, now)
+        s.enqueue(s.models[name], now)
     for name in wanted[room:]:
         s.note("skip", name, f"not loaded at start: at most {limits.models_max} models may be loaded")
 
@@ -169,6 +218,7 @@ def stop_all(s: SchedulerState, event: StopAsked, now: float) -> None:
         s.queue.leave(model.name)
         if model.state is State.LOADING or model.idle:
             stop(s, model, "stopped with the daemon", now)
+        measuring.call_off(s, model)
     s.timers.set(Timer(Deadline.SHUTDOWN), max(now, event.deadline))
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+from llamad.core.events import Amounts
 from llamad.core.model import Model, State
 
 PAUSE_FIRST_S = 1.0
@@ -24,22 +25,32 @@ def pause_s(failures: int, *, served: bool) -> float:
 
 def may_evict(model: Model) -> bool:
     """Never a model that is busy, loading, stopping, pinned, or wanted."""
-    return model.idle and not model.entry.pinned and not model.wanted
+    return model.idle and not model.pinned and not model.wanted
 
 
-def victim(idle_lru_first: Iterable[Model]) -> Model | None:
-    """The idle model that was used longest ago and may go."""
-    return next((model for model in idle_lru_first if may_evict(model)), None)
+def may_drain(model: Model) -> bool:
+    """Busy, and nothing but its requests keeps it."""
+    return model.state is State.LOADED and not model.pinned
 
 
-def drain_victim(residents: Iterable[Model]) -> Model | None:
-    """Which busy model to close for new leases, so that a model that has waited too long gets its room.
+def drain_order(model: Model) -> tuple[int, float]:
+    """The fewest running requests first, as it will be idle soonest; of equals the one loaded longest ago."""
+    return (len(model.leases), model.loaded_at or 0.0)
 
-    The one with the fewest running requests, as it will be idle soonest; of equals the one loaded longest ago.
+
+def enough(
+    candidates: Iterable[Model], short: Amounts, held: Callable[[Model], Amounts]
+) -> list[Model] | None:
+    """The first candidates that together hold what is short, leaving out those that hold nothing of it.
+
+    None if all of them together do not.
     """
-    candidates = [
-        model
-        for model in residents
-        if model.state is State.LOADED and model.drain is None and not model.entry.pinned
-    ]
-    return min(candidates, key=lambda model: (len(model.leases), model.loaded_at or 0.0), default=None)
+    chosen, missing = [], dict(short)
+    for model in candidates:
+        if not missing:
+            break
+        holds = held(model)
+        if any(holds.get(name, 0) > 0 for name in missing):
+            chosen.append(model)
+            missing = {name: n - holds.get(name, 0) for name, n in missing.items() if n > holds.get(name, 0)}
+    return None if missing else chosen

@@ -1,112 +1,303 @@
 """Room: who in the queue gets it, and who has to leave for it.
 
-The queue is walked from its head. Each entry takes the first that there is of
+The queue is walked from its head. What an entry needs is an amount on each device (`ledger`; the count of processes is
+one). Each entry takes the first that there is of
 
-1. free room: its process is spawned;
-2. room that is about to be free, because a process is already on its way out: the entry waits;
-3. the least recently used idle model (`policy.may_evict`): it is asked to leave;
-4. a load that nobody waits for any more: it is killed;
-5. nothing. With every resident pinned it is refused at once, and the pins are named. Otherwise it waits; once it has
-   waited `drain_after_s`, one busy model for it is closed for new leases, so that it becomes idle. That bounds the
-   wait of a cold model by `drain_after_s` and the longest running request, whatever steady clients others have.
+1. free room: its process is spawned, or woken;
+2. room that is about to be free, because processes are already on their way out: the entry waits;
+3. room that sleepers, idle models (`policy.may_evict`) and loads that nobody waits for hold, the longest unused first,
+   if all of them together would do. They leave one after another, each confirmed, and the rest is looked at again
+   then: a device may turn out to have more than the books had hoped for;
+4. nothing. When no wait can help it is refused at once, with the pins or the numbers. Otherwise it waits; once it has
+   waited `drain_after_s`, busy models that hold what it lacks are closed for new leases, so that they become idle. That
+   bounds the wait of a cold model by `drain_after_s` and the longest running request, whatever steady clients others have.
 
-The walk ends at the first entry that gets nothing and is not overdue: all entries need the same (one process), so none
-behind it could get more. It is never longer than twice the limit, as there are no more processes than that to free or
-to close, however long the queue is.
+Whether it got room or not, an entry's need is set aside before the next one is looked at. So a smaller model may pass the
+head only with room that the head could not use anyway. No more entries are looked at than could get anything.
 
-Drains are counted anew each time: one for every overdue entry that nothing else serves; surplus ones are lifted, the
-latest first. So a client that gives up also gives back what was closed for it.
+Drains are counted anew on each walk; who drains for nobody any more is lifted. So a client that gives up also gives back
+what was closed for it.
+
+Where memory is booked, the books are corrected by a look at the devices before each decision (`ReadMemory`).
 """
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import chain, islice
 
-from llamad.core import lifecycle
+from llamad.core import lifecycle, measuring
+from llamad.core.actions import ReadMemory
+from llamad.core.events import Amounts
+from llamad.core.failures import NEED_GROWTH
+from llamad.core.ledger import PROCESSES, added, short_of
 from llamad.core.model import Drain, Model, State
-from llamad.core.policy import drain_victim, victim
+from llamad.core.policy import drain_order, enough, may_drain, may_evict
+from llamad.core.refusals import explain_shortage, pins_refusal, too_large_refusal
 from llamad.core.state import Deadline, Refusal, SchedulerState, Timer
+
+LOOK_AHEAD = 64
+FRESH_S = 0.1
+REREAD_S = 1.0
+REREAD_SOON_S = 0.05
 
 
 def make_room(s: SchedulerState, now: float) -> None:
     """Walk the queue and act until nothing more can be done now."""
     s.timers.clear(Timer(Deadline.DRAIN))
-    overdue: list[Model] = []
-    while s.queue and _walk(s, overdue, now):
-        overdue.clear()
-    _fit_drains(s, overdue, now)
+    if s.queue and not _books_fresh(s, now):
+        return
+    again = bool(s.queue or s.draining)
+    while again:
+        walk = _Walk(s, now)
+        walk.run()
+        walk.fit_drains()
+        again = walk.again
+    if s.queue and s.ledger.margin is not None:
+        soon = REREAD_SOON_S if s.ledger.departing() else REREAD_S
+        s.timers.set(Timer(Deadline.REREAD), now + soon)
 
 
-def _walk(s: SchedulerState, overdue: list[Model], now: float) -> bool:
-    """One walk; collects the entries that a drain is due for. True: entries were refused, walk again."""
-    coming = s.leaving - s.ledger.excess
-    refused = False
-    for name in list(islice(s.queue, 2 * s.ledger.models_max + 1 if s.ledger.models_max else None)):
-        model = s.models[name]
-        if model.state is State.UNLOADED and s.ledger.fits():
-            lifecycle.spawn(s, model, now)
-        elif coming > 0:
-            coming -= 1
-        elif model.resident or _evict_for(s, model, now):
-            continue  # a process of its own has to leave first, and leaves room for others when it does
-        elif _refuse_for_pins(s, model):
-            refused = True
-        else:
-            drain_at = s.queue.since(name) + s.limits.drain_after_s
-            if drain_at > now:
-                s.timers.set(Timer(Deadline.DRAIN), drain_at)
+def _books_fresh(s: SchedulerState, now: float) -> bool:
+    """The devices were looked at just now; else ask for it, and decide when the answer comes."""
+    if s.ledger.margin is None or (s.ledger.read_at is not None and now - s.ledger.read_at <= FRESH_S):
+        return True
+    if not s.reading:
+        s.reading = True
+        s.emit(ReadMemory())
+    return False
+
+
+def need_of(s: SchedulerState, model: Model) -> Amounts:
+    """The least that `model` needs to run."""
+    if model.state is State.SLEEPING:
+        held = s.ledger.held_by(model.child)
+        return {name: max(0, n - held.get(name, 0)) for name, n in lifecycle.wake_need(s, model).items()}
+    return added({PROCESSES: 1}, _memory_need(s, model))
+
+
+def _memory_need(s: SchedulerState, model: Model) -> Amounts:
+    if s.ledger.margin is None or model.need is None:
+        return {}
+    growth = NEED_GROWTH**model.out_of_memory
+    return {name: int(amount * growth) for name, amount in model.need.minimum.items()}
+
+
+def reservation(s: SchedulerState, model: Model) -> dict[str, int] | None:
+    """What to promise: all that it can use, if there is so much; else what there is, its least at least."""
+    if s.ledger.margin is None or model.need is None:
+        return None
+    least, available = _memory_need(s, model), s.ledger.available()
+    return {
+        name: max(least.get(name, 0), min(amount, available.get(name, amount)))
+        for name, amount in added(model.need.maximum, {}).items()
+    }
+
+
+class _Walk:
+    """One walk: what is free, and what will be, as it is set aside entry by entry."""
+
+    def __init__(self, s: SchedulerState, now: float) -> None:
+        self._s = s
+        self._now = now
+        self._free = s.ledger.available()
+        leaving = [s.ledger.held_by(s.models[name].child) for name in s.leaving]
+        self._later = dict(self._free)
+        for amounts in [*leaving, s.ledger.departing()]:
+            self._expect(amounts)
+        self._drains: dict[str, str] = {}
+        self.again = False
+        """Entries have left the queue on this walk: who is behind them may get more on another one."""
+
+    def run(self) -> None:
+        limit = 2 * device.total + 1 if (device := self._s.ledger.device(PROCESSES)) else LOOK_AHEAD
+        for name in list(islice(self._s.queue, limit)):
+            if not self._entry(self._s.models[name]):
                 break
-            overdue.append(model)
-    return refused
 
+    def _entry(self, model: Model) -> bool:
+        """Serve one entry as far as it goes. False: nobody behind it can get anything."""
+        s, need = self._s, need_of(self._s, model)
+        if model.state not in (State.UNLOADED, State.SLEEPING):
+            self._set_aside(need)  # a process of its own has to end first
+            return True
+        if model.state is State.UNLOADED and measuring.wanted(s, model):
+            measuring.begin(s, model, self._now)
+            self._set_aside(need)
+            return True
+        if short_of(need, self._free):
+            if refusal := self._refusal(model, need):
+                self._refuse(model, refusal)
+                return True
+            need = self._leave_out_hopeless(model, need)
+        if not self._evict_one_more(model) and not short_of(need, self._free):
+            self._start(model, need)
+            return True
+        short = short_of(need, self._later)
+        served = not short or self._evict_for(model, short) or self._overdue(model, short)
+        self._set_aside(need)
+        # Without a process to spare there is nothing for anybody behind it either, and they are younger.
+        return served or self._later.get(PROCESSES, 1) > 0
 
-def _evict_for(s: SchedulerState, wanting: Model, now: float) -> bool:
-    """Make one idle or abandoned process leave."""
-    leaving = victim(s.models[name] for name in s.idle)
-    if leaving is None and s.abandoned:
-        leaving = s.models[next(iter(s.abandoned))]
-    if leaving is None:
-        return False
-    lifecycle.stop(s, leaving, f"unloaded to make room for {wanting.name!r}", now)
-    return True
+    # ---- what is set aside
 
+    def _expect(self, amounts: Amounts) -> None:
+        for name, amount in amounts.items():
+            if name in self._later:
+                self._later[name] += amount
 
-def _refuse_for_pins(s: SchedulerState, model: Model) -> bool:
-    """With every resident pinned, waiting would not help."""
-    holders = s.ledger.holders()
-    if not all(s.models[name].entry.pinned for name in holders):
-        return False
-    pins = ", ".join(repr(name) for name in sorted(holders))
-    message = (
-        f"cannot load {model.name!r}: {len(holders)} of at most {s.ledger.models_max} models are loaded "
-        f"and all are pinned: {pins}"
-    )
-    s.queue.leave(model.name)
-    model.ordered = False
-    s.note("refuse", model.name, message, pinned=len(holders))
-    s.refuse_waiters(model, Refusal("all-pinned", 503, message, retry_after_s=30.0))
-    return True
+    def _set_aside(self, amounts: Amounts) -> None:
+        for room in (self._free, self._later):
+            for name, amount in amounts.items():
+                if name in room:
+                    room[name] -= amount
 
+    # ---- who gets room
 
-def _fit_drains(s: SchedulerState, overdue: list[Model], now: float) -> None:
-    while len(s.draining) > len(overdue):
-        lifecycle.lift_drain(s, s.models[next(reversed(s.draining))], now)
-    for waiting in overdue[len(s.draining) :]:
-        leaving = drain_victim(s.residents())
-        if leaving is None:
-            break
-        waited_s = now - s.queue.since(waiting.name)
-        reason = f"drains to make room for {waiting.name!r}, which has waited {waited_s:.0f} s"
-        lifecycle.drain(s, leaving, Drain.ROOM, reason, now)
+    def _start(self, model: Model, checked: Amounts) -> None:
+        """Spawn or wake; `checked` is the part of its need that there is room for."""
+        s, before = self._s, self._s.ledger.available()
+        unchecked = {name: n for name, n in need_of(s, model).items() if name not in checked}
+        if unchecked:
+            words = explain_shortage(s, unchecked, unchecked)
+            s.note("overcommit", model.name, f"tried all the same, none of ours is in the way: {words}")
+        if model.state is State.SLEEPING:
+            lifecycle.wake(s, model, self._now)
+        else:
+            lifecycle.spawn(s, model, reservation(s, model), self._now)
+        after = s.ledger.available()
+        self._set_aside({name: before[name] - after[name] for name in before})
+
+    # ---- who has to leave
+
+    def _evictable(self) -> list[Model]:
+        """Sleepers, then idle models, then loads that nobody waits for; each the longest unused first."""
+        models = self._s.models
+        idle = [model for name in self._s.idle if may_evict(model := models[name])]
+        idle.sort(key=lambda model: model.state is not State.SLEEPING)
+        return [*idle, *(model for name in self._s.abandoned if not (model := models[name]).pinned)]
+
+    def _evict_for(self, model: Model, short: Amounts) -> bool:
+        """Let the first of those leave who together hold what is short. True: somebody is leaving."""
+        if model.name in self._s.evicting.values():
+            return True
+        victims = enough(self._evictable(), short, self._held)
+        if not victims:
+            return False
+        self._evict(victims[0], model)
+        return True
+
+    def _evict_one_more(self, model: Model) -> bool:
+        """After a load that ran out of memory: somebody leaves, whatever the books say."""
+        if not model.evict_one_more:
+            return model.out_of_memory > 0 and model.name in self._s.evicting.values()
+        model.evict_one_more = False
+        victims = self._evictable()
+        if victims:
+            self._evict(victims[0], model)
+        return bool(victims)
+
+    def _evict(self, victim: Model, wanting: Model) -> None:
+        self._expect(self._held(victim))
+        lifecycle.stop(self._s, victim, f"unloaded to make room for {wanting.name!r}", self._now)
+        self._s.evicting[victim.name] = wanting.name
+
+    def _held(self, model: Model) -> Amounts:
+        return self._s.ledger.held_by(model.child)
+
+    # ---- who waits, and who need not
+
+    def _short_for_good(self, model: Model, need: Amounts) -> tuple[dict[str, int], list[Model]]:
+        """What would be short though all that may leave had left, and who holds some of it.
+
+        Asked of the devices as they are, not of what entries ahead have set aside: those are served and gone one day.
+        """
+        s = self._s
+        others = [other for other in s.residents() if other is not model]
+        movable = added(s.ledger.available(), s.ledger.departing())
+        for other in others:
+            if other.state is State.STOPPING or not other.pinned:
+                movable = added(movable, self._held(other))
+        short = {name: n for name, n in short_of(need, movable).items() if name in self._free}
+        return short, [other for other in others if any(self._held(other).get(name) for name in short)]
+
+    def _refusal(self, model: Model, need: Amounts) -> Refusal | None:
+        """Waiting cannot help: it is too large for the device, or all that is in the way is pinned."""
+        if refusal := too_large_refusal(self._s, model, need):
+            return refusal
+        short, holders = self._short_for_good(model, need)
+        pins = [other for other in holders if other.pinned]
+        return pins_refusal(self._s, model, pins, short) if pins else None
+
+    def _refuse(self, model: Model, refusal: Refusal) -> None:
+        s = self._s
+        s.queue.leave(model.name)
+        model.ordered = False
+        model.reason = refusal.message
+        s.note("refuse", model.name, refusal.message)
+        s.refuse_waiters(model, refusal)
+        self.again = True
+
+    def _leave_out_hopeless(self, model: Model, need: Amounts) -> Amounts:
+        """Other programs hold what is short, and none of ours is in the way: then it is tried all the same.
+
+        The instance's own fit has the last word.
+        """
+        short, holders = self._short_for_good(model, need)
+        if not short or holders or self._s.ledger.departing():
+            return need
+        return {name: amount for name, amount in need.items() if name not in short}
+
+    def _overdue(self, model: Model, short: Amounts) -> bool:
+        """It has waited too long: choose who is to be closed for it. False: not yet."""
+        s = self._s
+        drain_at = s.queue.since(model.name) + s.limits.drain_after_s
+        if drain_at > self._now:
+            timer = Timer(Deadline.DRAIN)
+            earliest = s.timers.get(timer)
+            s.timers.set(timer, drain_at if earliest is None else min(earliest, drain_at))
+            return False
+        idle = {other.name: other for other in self._evictable()}
+        draining = [s.models[name] for name in s.draining]
+        busy = sorted((other for other in s.residents() if may_drain(other)), key=drain_order)
+        candidates = [
+            other
+            for other in chain(
+                idle.values(), draining, (b for b in busy if b.drain is None and b.name not in idle)
+            )
+            if other.name not in self._drains and other is not model
+        ]
+        for other in enough(candidates, short, self._held) or ():
+            if other.name not in idle:
+                self._drains[other.name] = model.name
+                self._expect(self._held(other))
+        return True
+
+    def fit_drains(self) -> None:
+        """Lift drains that serve nobody any more, begin the new ones."""
+        s = self._s
+        for name in [name for name in reversed(s.draining) if name not in self._drains]:
+            lifecycle.lift_drain(s, s.models[name], self._now)
+            self.again = True
+        for name, wanting in self._drains.items():
+            if name not in s.draining and s.models[name].state is State.LOADED and wanting in s.queue:
+                waited_s = self._now - s.queue.since(wanting)
+                reason = f"drains to make room for {wanting!r}, which has waited {waited_s:.0f} s"
+                lifecycle.drain(s, s.models[name], Drain.ROOM, reason, self._now)
 
 
 def trim(s: SchedulerState, now: float) -> None:
-    """After the limit was lowered: let idle models go until it is kept."""
-    while s.ledger.excess > s.leaving:
-        leaving = victim(s.models[name] for name in s.idle)
+    """After a limit was lowered: let idle models go until it is kept."""
+    while True:
+        over = {name: -amount for name, amount in s.ledger.available().items() if amount < 0}
+        for name in s.leaving:
+            held = s.ledger.held_by(s.models[name].child)
+            over = {device: amount - held.get(device, 0) for device, amount in over.items()}
+        over = {device: amount for device, amount in over.items() if amount > 0}
+        candidates = [model for name in s.idle if may_evict(model := s.models[name])]
+        leaving = next((m for m in candidates if any(s.ledger.held_by(m.child).get(d) for d in over)), None)
         if leaving is None:
-            break
-        lifecycle.stop(s, leaving, f"unloaded: at most {s.ledger.models_max} models may be loaded now", now)
+            return
+        lifecycle.stop(s, leaving, "unloaded: the limits are tighter now", now)
 
 
 def abandon(s: SchedulerState, model: Model, now: float) -> None:

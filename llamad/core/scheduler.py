@@ -13,7 +13,7 @@ late tick changes nothing but the time at which things happen.
 from __future__ import annotations
 
 from llamad.core import events as e
-from llamad.core import leases, lifecycle, orders, room
+from llamad.core import leases, lifecycle, measuring, orders, room
 from llamad.core.actions import Action
 from llamad.core.events import Event, Limits
 from llamad.core.ledger import Ledger
@@ -63,15 +63,25 @@ class Scheduler:
             case e.WorkerLost():
                 leases.worker_lost(s, event, now)
             case e.ChildProgressed():
-                lifecycle.progressed(s, event)
+                lifecycle.progressed(s, event, now)
+            case e.ChildMeasured():
+                measuring.measured(s, event)
+            case e.ChildSlept():
+                lifecycle.slept(s, event)
+            case e.ChildStalled():
+                lifecycle.stalled(s, event)
+            case e.MemoryRead():
+                self._read_memory(event, now)
             case e.ChildReady():
                 lifecycle.ready(s, event, now)
             case e.ChildFailed():
                 lifecycle.failed(s, event)
             case e.ChildExited():
-                lifecycle.exited(s, event, now)
+                self._exited(event, now)
             case e.ChildNotSpawned():
-                lifecycle.not_spawned(s, event, now)
+                self._not_spawned(event, now)
+            case e.PinAsked():
+                orders.pin(s, event, now)
             case e.LoadAsked():
                 orders.load(s, event, now)
             case e.UnloadAsked():
@@ -100,6 +110,31 @@ class Scheduler:
                 room.abandon(s, model, now)
             case Deadline.SUSPECT:
                 leases.trust(s, model, now)
+            case Deadline.PROGRESS:
+                lifecycle.no_progress(s, model)
+            case Deadline.IDLE:
+                lifecycle.idled(s, model, now)
+            case Deadline.HOLD:
+                orders.end_hold(s, model, now)
+
+    def _exited(self, event: e.ChildExited, now: float) -> None:
+        model = self.state.by_child(event.child)
+        if model is not None and model.state is State.MEASURING:
+            measuring.exited(self.state, model, event, now)
+        else:
+            lifecycle.exited(self.state, event, now)
+
+    def _not_spawned(self, event: e.ChildNotSpawned, now: float) -> None:
+        if (model := self.state.by_child(event.child)) is not None:
+            model.last_word = ("load-failed", f"cannot load {model.name!r}: {event.message}")
+            self._exited(e.ChildExited(event.child), now)
+
+    def _read_memory(self, event: e.MemoryRead, now: float) -> None:
+        s = self.state
+        s.reading = False
+        s.ledger.read(
+            event.readings, settled=not any(m.state is State.LOADING for m in s.residents()), now=now
+        )
 
     # ---- reading
 
@@ -113,8 +148,8 @@ class Scheduler:
                 QueueView(name, len(s.models[name].waiters), s.queue.since(name), draining if i == 0 else ())
                 for i, name in enumerate(s.queue)
             ),
-            residents=s.ledger.residents,
-            models_max=s.ledger.models_max,
+            residents=len(s.ledger.holders()),
+            models_max=s.limits.models_max,
             stopping=s.stopping,
         )
 
@@ -136,7 +171,7 @@ def _model_view(model: Model) -> ModelView:
         child=model.child,
         leases=len(model.leases),
         waiting=len(model.waiters),
-        pinned=model.entry.pinned,
+        pinned=model.pinned,
         reason=model.reason,
         failed=failure is not None,
         exit_code=model.exit_code if model.state is State.UNLOADED else None,

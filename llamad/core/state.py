@@ -30,6 +30,14 @@ class Deadline(Enum):
     """A process that a worker took for dead is still there."""
     SHUTDOWN = "shutdown"
     """Running requests have had their time."""
+    PROGRESS = "progress"
+    """A load has reported no progress for `load_timeout_s`."""
+    IDLE = "idle"
+    """A model has not been used for as long as it may stay awake, or loaded."""
+    HOLD = "hold"
+    """A hold ends."""
+    REREAD = "reread"
+    """Somebody waits for memory that others may have given back."""
 
 
 class Timer(NamedTuple):
@@ -64,7 +72,7 @@ class SchedulerState:
     queue: Queue = field(default_factory=Queue)
     timers: Timers[Timer] = field(default_factory=Timers)
     idle: dict[str, None] = field(default_factory=dict)
-    """Loaded models that nobody uses, least recently used first."""
+    """Loaded and sleeping models that nobody uses, least recently used first."""
     abandoned: dict[str, None] = field(default_factory=dict)
     """Loading models that nobody waits for."""
     draining: dict[str, None] = field(default_factory=dict)
@@ -74,8 +82,14 @@ class SchedulerState:
     by_worker: dict[int, dict[LeaseKey, None]] = field(default_factory=dict)
     waiting: int = 0
     """Waiters in all."""
-    leaving: int = 0
-    """Processes in state STOPPING: room that is about to be free."""
+    measuring: dict[int, str] = field(default_factory=dict)
+    """Measure children, which are in `children`, too."""
+    leaving: dict[str, None] = field(default_factory=dict)
+    """Models in state STOPPING: room that is about to be free."""
+    evicting: dict[str, str] = field(default_factory=dict)
+    """Victim on its way out, to the model that it leaves for."""
+    reading: bool = False
+    """ReadMemory was asked and not answered yet."""
     next_child: int = 1
     stopping: bool = False
     finished: bool = False
@@ -159,6 +173,17 @@ class SchedulerState:
 
     # ---- models
 
+    def enqueue(self, model: Model, now: float) -> None:
+        """Queue for room, with the age of the one who has waited longest."""
+        first = next(iter(model.waiters.values()), None)
+        self.queue.join(model.name, first.since if first else now, model.entry.priority)
+
+    def forget_model(self, model: Model) -> None:
+        """Drop a model that is gone from the configuration and has no process."""
+        for deadline in Deadline:
+            self.timers.clear(Timer(deadline, model.name))
+        del self.models[model.name]
+
     def resolve(self, name: str) -> str | None:
         """The id that an id or alias stands for. Exact: case counts, and there is no substitute."""
         return self.names.get(name)
@@ -169,13 +194,35 @@ class SchedulerState:
         return self.models[name] if name is not None else None
 
     def residents(self) -> Iterator[Model]:
-        return (self.models[name] for name in self.children.values())
+        """Models that hold room, in the order in which they took it."""
+        return (self.models[name] for name in self.ledger.holders().values())
 
-    def mark_idle(self, model: Model) -> None:
-        """Move to the young end of the idle models, or out of them."""
+    def mark_idle(self, model: Model, now: float) -> None:
+        """Move to the young end of the idle models, and start the clock that may put it to sleep or end it."""
         self.idle.pop(model.name, None)
         if model.idle:
             self.idle[model.name] = None
+            self.arm_idle(model, now)
+
+    def mark_idle_again(self, model: Model, now: float) -> None:
+        """Its limits or its pin have changed; its place among the idle has not."""
+        self.timers.clear(Timer(Deadline.IDLE, model.name))
+        self.arm_idle(model, now)
+
+    def unmark_idle(self, model: Model) -> None:
+        self.idle.pop(model.name, None)
+        self.timers.clear(Timer(Deadline.IDLE, model.name))
+
+    def arm_idle(self, model: Model, now: float) -> None:
+        """The clock counts from the end of the last use. A pinned model may sleep, but stays."""
+        entry = model.entry
+        limits = []
+        if entry.sleep_idle_s and model.state is State.LOADED:
+            limits.append(entry.sleep_idle_s)
+        if entry.unload_idle_s and not model.pinned:
+            limits.append(entry.unload_idle_s)
+        if limits:
+            self.timers.set(Timer(Deadline.IDLE, model.name), max(now, model.idle_since + min(limits)))
 
     def check_abandoned(self, model: Model, now: float) -> None:
         """Start the grace time of a load that has lost its last waiter."""

@@ -39,6 +39,16 @@ def test_the_worlds_reach_every_corner() -> None:
         seen += world.seen
     for corner in (
         "Spawn",
+        "Measure",
+        "Sleep",
+        "Wake",
+        "ReadMemory",
+        "out of memory",
+        "note retry",
+        "note measure-failed",
+        "note slept",
+        "note give-up",
+        "refused does-not-fit",
         "AskExit",
         "Terminate",
         "Kill",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from random import Random
 
@@ -20,6 +20,8 @@ from llamad.core.invariants import broken
 from llamad.core.scheduler import Scheduler
 
 KILL_TAKES_S = 0.5
+GIB = 1 << 30
+DEVICES = {"host": 64 * GIB, "CUDA0": 24 * GIB}
 
 
 class Broken(AssertionError):
@@ -32,11 +34,15 @@ class Process:
 
     child: int
     model: str
+    measures: bool = False
     ready: bool = False
+    asleep: bool = False
     asked: bool = False
     gone: bool = False
     deaf: int = 0
     """0: leaves when asked; 1: only by TERM; 2: only by KILL."""
+    holds: dict[str, int] = field(default_factory=dict)
+    """Bytes that the devices really have in its hands, also for a while after its death."""
 
 
 @dataclass
@@ -72,6 +78,10 @@ class World:
         self.workers = [1, 2]
         self.stopping_from: float | None = None
         self.finished = False
+        self.others = dict.fromkeys(DEVICES, 0)
+        self.tells_apart = self.rng.random() < 0.5
+        self.uses = {f"m{i}": self._use() for i in range(self.models)}
+        self.unchecked: set[str] = set()
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = 0
         self._generation = 0
@@ -105,6 +115,9 @@ class World:
     def step(self, event: e.Event) -> None:
         actions = self.scheduler.step(event, self.now)
         self.steps += 1
+        self.overcommits = any(
+            isinstance(action, a.Note) and action.kind == "overcommit" for action in actions
+        )
         for action in actions:
             self.seen[type(action).__name__] += 1
             getattr(self, "_on_" + type(action).__name__)(action)
@@ -122,6 +135,13 @@ class World:
             if lease.model.split(":")[0] == model and not lease.over and not lease.reading
         ]
 
+    def _check_budget(self, action: a.Spawn) -> None:
+        """What is promised never exceeds what there is, as far as the books can know it."""
+        for name in action.reserved or ():
+            device = self.scheduler.state.ledger.device(name)
+            short = -device.available if device else 0
+            self._require(short <= 0, f"{short} bytes of {name} are promised twice")
+
     def _check_eviction(self, action: a.Note) -> None:
         """A victim is idle or a load nobody waits for; it is not pinned and not wanted."""
         name = action.model
@@ -130,18 +150,24 @@ class World:
         pinned = any(entry.pinned for entry in self.entries if entry.name == name)
         self._require(not any(lease.child == child for lease in users), f"victim {name} was busy")
         self._require(all(lease.answered for lease in users), f"victim {name} was waited for")
-        self._require(not pinned or not self.processes[child].ready, f"victim {name} is pinned")
+        self._require(not pinned, f"victim {name} is pinned")
 
     # ---- what the scheduler asks for
 
     def _on_Spawn(self, action: a.Spawn) -> None:
         self._require(action.child not in self.processes, "a child number was used twice")
-        residents = sum(not process.gone for process in self.processes.values()) + 1
+        residents = sum(not process.gone and not process.measures for process in self.processes.values()) + 1
         most = self.limits.models_max
         self._require(not most or residents <= most, f"{residents} processes, at most {most} allowed")
         running = [p for p in self.processes.values() if p.model == action.model and not p.gone]
         self._require(not running, f"a second process of {action.model}")
+        if not self.overcommits:
+            self._check_budget(action)
         process = self.processes[action.child] = Process(action.child, action.model)
+        self._load(process)
+
+    def _load(self, process: Process) -> None:
+        """What may come of a load."""
         chance = self.rng.random()
         bad = 0.25 * self.chaos
         process.deaf = self.rng.choice([0, 0, 0, 1, 2]) if self.rng.random() < bad else 0
@@ -153,8 +179,82 @@ class World:
             pass  # hangs for ever
         else:
             takes_s = self.rng.choice([0.05, 1.0, 5.0, 20.0]) * self.rng.uniform(0.5, 1.5)
-            self.later(takes_s / 2, lambda: self._if_alive(process, e.ChildProgressed(process.child, 0.5)))
+            self.later(takes_s / 2, lambda: self._half(process))
             self.later(takes_s, lambda: self._ready(process))
+
+    def _half(self, process: Process) -> None:
+        """Half of a load: the memory is taken now, or there is none."""
+        if process.gone:
+            return
+        use = self.uses[process.model][0]
+        if any(self._free(name) < amount for name, amount in use.items()):
+            self.seen["out of memory"] += 1
+            if self.rng.random() < 0.5:
+                self.step(
+                    e.ChildFailed(process.child, "out-of-memory", f"cannot load {process.model!r}: no memory")
+                )
+                self._exit(process, exit_code=1)
+            else:
+                self._exit(process, signal=9)
+            return
+        process.holds = dict(use)
+        self.step(e.ChildProgressed(process.child, 0.5))
+
+    def _free(self, device: str) -> int:
+        held = sum(process.holds.get(device, 0) for process in self.processes.values())
+        return max(0, DEVICES[device] - self.others[device] - held)
+
+    def _use(self) -> tuple[dict[str, int], dict[str, int]]:
+        """What a model takes at least and at most."""
+        small = {"host": self.rng.randrange(GIB // 4, 8 * GIB)}
+        if self.rng.random() < 0.7:
+            small["CUDA0"] = self.rng.randrange(GIB, 16 * GIB)
+        grows = self.rng.choice([1.0, 1.0, 1.5])
+        return small, {name: int(amount * grows) for name, amount in small.items()}
+
+    def _on_Measure(self, action: a.Measure) -> None:
+        process = self.processes[action.child] = Process(action.child, action.model, measures=True)
+        chance = self.rng.random()
+        if chance < 0.1 * self.chaos:
+            self.unchecked.add(action.model)
+            self.later(self.rng.uniform(0, 3), lambda: self._exit(process, exit_code=1))
+        else:
+            self.later(self.rng.uniform(0, 3), lambda: self._measured(process))
+
+    def _measured(self, process: Process) -> None:
+        if process.gone:
+            return
+        low, high = self.uses[process.model]
+        self.step(e.ChildMeasured(process.child, e.Need(low, high)))
+        self._exit(process, exit_code=0)
+
+    def _on_ReadMemory(self, action: a.ReadMemory) -> None:
+        readings = []
+        for name, total in DEVICES.items():
+            ours = ()
+            if self.tells_apart:
+                living = [p for p in self.processes.values() if not p.gone and not p.measures]
+                ours = tuple((process.child, process.holds.get(name, 0)) for process in living)
+            readings.append(e.DeviceReading(name, total, self._free(name), ours))
+        self.later(self.rng.choice([0.0, 0.01]), lambda: self.step(e.MemoryRead(tuple(readings))))
+
+    def _on_Sleep(self, action: a.Sleep) -> None:
+        process = self.processes[action.child]
+        self._require(process.ready and not process.asleep, "a process was put to sleep that does not serve")
+        process.asleep, process.ready = True, False
+        self.later(self.rng.uniform(0, 2), lambda: self._slept(process))
+
+    def _slept(self, process: Process) -> None:
+        if process.gone or not process.asleep:
+            return
+        process.holds = {"host": GIB // 8}
+        self.step(e.ChildSlept(process.child, dict(process.holds)))
+
+    def _on_Wake(self, action: a.Wake) -> None:
+        process = self.processes[action.child]
+        self._require(process.asleep, "a process was woken that does not sleep")
+        process.asleep = False
+        self._load(process)
 
     def _on_AskExit(self, action: a.AskExit) -> None:
         process = self.processes[action.child]
@@ -183,8 +283,9 @@ class World:
     def _on_GrantLease(self, action: a.GrantLease) -> None:
         lease = self._answer(action.key)
         process = self.processes[action.child]
+        there = process.ready or (lease.reading and process.asleep)
         self._require(
-            process.ready and not process.gone, f"granted on a process of {process.model} that is not there"
+            there and not process.gone, f"granted on a process of {process.model} that is not there"
         )
         self._require(not process.asked, "granted on a process that was asked to leave")
         lease.child = action.child
@@ -236,7 +337,7 @@ class World:
         if process.gone:
             return
         process.ready = True
-        self.step(e.ChildReady(process.child))
+        self.step(e.ChildReady(process.child, dict(process.holds) if self.rng.random() < 0.8 else None))
         if self.rng.random() < 0.15 * self.chaos:
             self.later(
                 self.rng.expovariate(1 / 30), lambda: self._exit(process, signal=self.rng.choice([9, 11]))
@@ -246,6 +347,7 @@ class World:
         if process.gone:
             return
         process.gone = True
+        self.later(self.rng.choice([0.0, 0.0, 0.3, 3.0]), process.holds.clear)
         if exit_code == 1 and self.rng.random() < 0.5:
             self.step(
                 e.ChildFailed(process.child, "load-failed", f"cannot load {process.model!r}: broken file")
@@ -319,6 +421,8 @@ class World:
             queue_timeout_s=self.rng.choice([20.0, 600.0]),
             max_queued=self.rng.choice([3, 512]),
             abandon_after_s=self.rng.choice([0.0, 10.0, 60.0]),
+            load_timeout_s=self.rng.choice([0.0, 60.0]),
+            margin_bytes=self.rng.choice([None, 0, GIB]),
         )
 
     def _entries(self) -> tuple[ModelEntry, ...]:
@@ -331,9 +435,27 @@ class World:
                 pinned=self.rng.random() < 0.08,
                 load_on_startup=self.rng.random() < 0.1,
                 stop_timeout_s=self.rng.choice([1.0, 10.0]),
+                priority=self.rng.choice([0, 0, 0, 1, -1]),
+                sleep_idle_s=self.rng.choice([0.0, 0.0, 5.0]),
+                unload_idle_s=self.rng.choice([0.0, 0.0, 20.0]),
             )
             for name in names
         )
+
+    def _pin(self) -> None:
+        self._numbers += 1
+        model = f"m{self.rng.randrange(self.models + 1)}"
+        self.tickets[self._numbers] = model
+        if (pinned := self.rng.random() < 0.5) and self.rng.random() < 0.5:
+            self.step(e.PinAsked(self._numbers, model, pinned, for_s=self.rng.uniform(1, 100)))
+            return
+        self.entries = tuple(replace(x, pinned=pinned) if x.name == model else x for x in self.entries)
+        self.step(e.PinAsked(self._numbers, model, pinned))
+
+    def _disturb(self) -> None:
+        """Programs of others take and give back memory."""
+        device = self.rng.choice(list(DEVICES))
+        self.others[device] = self.rng.choice([0, self.rng.randrange(min(self._free(device) + 1, 8 * GIB))])
 
     def _reload(self) -> None:
         self._generation += 1
@@ -358,6 +480,10 @@ class World:
                 self._order()
             elif chance < 0.05:
                 self._reload()
+            elif chance < 0.06:
+                self._pin()
+            elif chance < 0.08:
+                self._disturb()
             else:
                 self._random_ask()
 
