@@ -208,7 +208,7 @@ class World:
         """What a model takes at least and at most."""
         small = {"host": self.rng.randrange(GIB // 4, 8 * GIB)}
         if self.rng.random() < 0.7:
-            small["CUDA0"] = self.rng.randrange(GIB, 16 * GIB)
+            small["CUDA0"] = self.rng.randrange(GIB, self.rng.choice([16, 16, 16, 40]) * GIB)
         grows = self.rng.choice([1.0, 1.0, 1.5])
         return small, {name: int(amount * grows) for name, amount in small.items()}
 
@@ -433,7 +433,7 @@ class World:
                 (f"{name}:alias",),
                 fingerprint=str(self.rng.choice([self._generation, 0])),
                 pinned=self.rng.random() < 0.08,
-                load_on_startup=self.rng.random() < 0.1,
+                load_on_startup=self.rng.random() < 0.25,
                 stop_timeout_s=self.rng.choice([1.0, 10.0]),
                 priority=self.rng.choice([0, 0, 0, 1, -1]),
                 sleep_idle_s=self.rng.choice([0.0, 0.0, 5.0]),
