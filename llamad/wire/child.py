@@ -11,6 +11,8 @@ Our own children add, under the same two prefixes:
 
 * `cmd_router_to_child:start:{...}`, the first line: role, model and options. It comes by pipe and not by argv because
   argv is public in `/proc` and the caller's token is a secret.
+* `cmd_router_to_child:sleep` and `cmd_router_to_child:wake`: release weights and KV, load them again. Carried out in
+  order; answered by the states `sleeping` (payload: `bytes`) and `loading` … `ready`.
 * `cmd_child_to_router:stats:{...}`: counters of an instance, at most one a second and only when something changed.
 * `cmd_child_to_router:item:{...}`: one piece of a scan's result (so that no line need hold a whole registry).
 * `cmd_child_to_router:state:{"state": "failed", "payload": {"kind", "message"}}`: why a child is about to exit non-zero.
@@ -49,6 +51,14 @@ class Exit(msgspec.Struct, frozen=True):
     """Finish and leave."""
 
 
+class Sleep(msgspec.Struct, frozen=True):
+    """Release weights and KV, keep the process and its listener."""
+
+
+class Wake(msgspec.Struct, frozen=True):
+    """Load again what was released, with the same settings."""
+
+
 class State(msgspec.Struct, frozen=True):
     """Where the child is in its life, with the payload of that state.
 
@@ -73,8 +83,10 @@ class Item(msgspec.Struct, frozen=True):
     body: dict[str, Any]
 
 
-Command = Start | Exit
+Command = Start | Exit | Sleep | Wake
 Report = State | Stats | Item
+
+_BARE: dict[bytes, Command] = {b"exit": Exit(), b"sleep": Sleep(), b"wake": Wake()}
 
 _encode = msgspec.json.Encoder().encode
 _decode_document = msgspec.json.Decoder(dict[str, Any]).decode
@@ -83,8 +95,8 @@ _decode_document = msgspec.json.Decoder(dict[str, Any]).decode
 def encode(message: Command | Report) -> bytes:
     """One line, with its newline."""
     match message:
-        case Exit():
-            return _COMMAND + b"exit\n"
+        case Exit() | Sleep() | Wake():
+            return _COMMAND + type(message).__name__.lower().encode() + b"\n"
         case Start():
             return _COMMAND + b"start:" + _encode({"role": message.role, "body": message.body}) + b"\n"
         case State():
@@ -102,8 +114,8 @@ def parse_command(line: bytes) -> Command | None:
     if not line.startswith(_COMMAND):
         return None
     verb, _, rest = line[len(_COMMAND) :].partition(b":")
-    if verb == b"exit":
-        return Exit()
+    if verb in _BARE:
+        return _BARE[verb]
     if verb == b"start":
         document = _document(rest)
         return Start(role=str(document.get("role", "")), body=_sub_document(document, "body"))
