@@ -80,6 +80,7 @@ def test_two_deaths_before_the_first_byte_are_a_502_with_the_reason(front: Front
     assert (status, error["kind"], error["type"]) == (502, "instance-died", "server_error")
     assert MODEL in error["message"]
     assert "SIGKILL" in error["message"]
+    wait_until(lambda: len(supervisor.heard(lease.Release)) == 2)
     assert [release.outcome for release in supervisor.heard(lease.Release)] == ["died", "died"]
 
 
