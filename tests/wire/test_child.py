@@ -10,7 +10,8 @@ from llamad.wire.child import ChildLink, Exit, Item, LinkState, Start, State, St
 
 
 @pytest.mark.parametrize(
-    "command", [Exit(), Start("instance", {"model": "ü/a:b", "options": {"ctx-size": 512}})]
+    "command",
+    [Exit(), wire.Sleep(), wire.Wake(), Start("instance", {"model": "ü/a:b", "options": {"ctx-size": 512}})],
 )
 def test_commands_survive_the_pipe(command: wire.Command) -> None:
     line = wire.encode(command)
