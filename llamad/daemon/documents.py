@@ -16,12 +16,7 @@ from llamad.daemon.monitor import Instance
 
 
 def model_document(
-    view: ModelView,
-    spec: ModelSpec | None,
-    instance: Instance | None,
-    *,
-    now: float,
-    started_wall: float = 0.0,
+    view: ModelView, spec: ModelSpec | None, instance: Instance | None, *, now: float
 ) -> dict[str, Any]:
     """One model object. `now` is on the scheduler's clock."""
     spec = spec or (instance.spec if instance else ModelSpec(view.name, ""))
