@@ -92,7 +92,7 @@ def measure(request: Request) -> dict[str, Any]:
     devices = memory.devices()
     with memory.Prober(request.engine) as prober:
         costs = _Costs(prober)
-        among = range_of(request, prober.n_ctx_train, prober.n_layers if prober.has_gpu else 0)
+        among = range_of(request, prober.n_ctx_train, prober.n_layers)
         payload = {
             "devices": [asdict(device) for device in devices],
             "fixed": among.fixed,

@@ -11,7 +11,7 @@ from llamad.config.settings import OptionValue
 # Whatever is not listed may change what a model takes, so an option that is new here costs a measurement, not a mistake.
 # `fit-target` limits what is chosen between the measured ends, not the ends.
 _WITHOUT_EFFECT = frozenset(
-    [
+    {
         "alias",
         "cache-prompt",
         "chat-template",
@@ -44,7 +44,7 @@ _WITHOUT_EFFECT = frozenset(
         "typical-p",
         "unlisted",
         "unload-idle-seconds",
-    ]
+    }
 )
 
 

@@ -4,10 +4,11 @@ llama-server's `--fit`, over any function that tells what a choice would take:
 
 1. The largest context with all layers as wanted. If it fits, that is it.
 2. Where the context is open: if the smallest one fits, the largest that does, in steps of GRANULARITY tokens a stream.
-   Cost is a straight line in the context (nearly: buffers are rounded), so two probes give a guess and two more confirm
-   that it fits and that one step more would not.
 3. Where the number of layers is open, too: with the smallest context (or the fixed one) as many layers as fit. What
    leaves a GPU comes to the host, so the host is asked last: fewer layers would only make it worse.
+
+Cost is nearly a straight line in both (buffers are rounded, layers differ), so the ends give a guess, and two more
+probes confirm that it fits and that one step more would not.
 
 A choice never exceeds a limit; there is none that is larger and does not either, as long as cost only grows with context
 and, on GPUs, with layers.
@@ -18,6 +19,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 from llamad.engine.breakdown import HOST, Device
 
@@ -149,34 +151,16 @@ class _Search:
 
 
 def _largest_context(search: _Search, among: Range, low: Choice, high: Choice) -> Choice:
-    """Between a context that fits and one that does not, on the grid of whole steps.
-
-    First the guess, then its neighbour, which is the end of it on a straight line; else by halves.
-    """
+    """Between a context that fits and one that does not, on the grid of whole steps."""
     step = GRANULARITY * among.n_streams
-    first, beyond = low.n_ctx // step + 1, -(-high.n_ctx // step)
-    index = _crossing(low, high, search.limits) // step
-    for attempt in itertools.count():
-        if first >= beyond:
-            break
-        index = min(max(index, first), beyond - 1)
-        tried = search.at(index * step, among.n_gpu_layers)
-        if search.fits(tried):
-            low, first = tried, index + 1
-        else:
-            beyond = index
-        index = (index + 1 if low is tried else index - 1) if attempt == 0 else (first + beyond) // 2
-    return low
-
-
-def _crossing(low: Choice, high: Choice, limits: Cost) -> int:
-    """Tokens at which the first limit is reached, on the straight line between the two."""
-    width, first = high.n_ctx - low.n_ctx, high.n_ctx
-    for name in limits:
-        start, end = low.cost.get(name, 0), high.cost.get(name, 0)
-        if end > limits[name] and end > start:
-            first = min(first, low.n_ctx + width * (limits[name] - start) // (end - start))
-    return first
+    guess = low.n_ctx + int((high.n_ctx - low.n_ctx) * _crossing(low, high, search.limits))
+    return _largest(
+        low,
+        range(low.n_ctx // step + 1, -(-high.n_ctx // step)),
+        guess // step,
+        lambda index: search.at(index * step, among.n_gpu_layers),
+        search.fits,
+    )
 
 
 def _most_layers(search: _Search, wanted: Choice) -> Choice:
@@ -184,17 +168,51 @@ def _most_layers(search: _Search, wanted: Choice) -> Choice:
 
     `wanted` itself, where it is the host that is short: it would only get more with fewer layers.
     """
-    gpus = [name for name in search.limits if name != HOST]
+    gpus = {name: limit for name, limit in search.limits.items() if name != HOST}
     if search.fits(wanted, gpus):
         return wanted
-    low, beyond = search.at(wanted.n_ctx, 0), wanted.n_gpu_layers
-    while beyond - low.n_gpu_layers > 1 and search.fits(low, gpus):
-        tried = search.at(wanted.n_ctx, (low.n_gpu_layers + beyond) // 2)
-        if search.fits(tried, gpus):
-            low = tried
+    # The output layer comes first and may be as large as ten others: the straight line begins behind it.
+    low = search.at(wanted.n_ctx, 1) if wanted.n_gpu_layers > 1 else wanted
+    if not search.fits(low, gpus):
+        return search.at(wanted.n_ctx, 0)
+    return _largest(
+        low,
+        range(2, wanted.n_gpu_layers),
+        1 + int((wanted.n_gpu_layers - 1) * _crossing(low, wanted, gpus)),
+        lambda n_gpu_layers: search.at(wanted.n_ctx, n_gpu_layers),
+        lambda choice: search.fits(choice, gpus),
+    )
+
+
+def _largest(
+    low: Choice, grid: range, guess: int, at: Callable[[int], Choice], fits: Callable[[Choice], bool]
+) -> Choice:
+    """The last choice of the grid that fits, `low` if none does; what is beyond one that does not fit does not, either.
+
+    First the guess, then its neighbour, which is the end of it on a straight line; else by halves.
+    """
+    first, beyond = grid.start, grid.stop
+    for attempt in itertools.count():
+        if first >= beyond:
+            break
+        index = min(max(guess, first), beyond - 1)
+        tried = at(index)
+        if fits(tried):
+            low, first = tried, index + 1
         else:
-            beyond = tried.n_gpu_layers
+            beyond = index
+        guess = (index + 1 if low is tried else index - 1) if attempt == 0 else (first + beyond) // 2
     return low
+
+
+def _crossing(low: Choice, high: Choice, limits: Cost) -> Fraction:
+    """How far it is from `low` to where the first limit is reached, on the straight line to `high`: 0 to 1."""
+    crossings = [Fraction(1)]
+    for name, limit in limits.items():
+        start, end = low.cost.get(name, 0), high.cost.get(name, 0)
+        if end > limit and end > start:
+            crossings.append(Fraction(limit - start, end - start))
+    return min(crossings)
 
 
 def _shortage(choice: Choice, limits: Cost) -> str:

@@ -4,9 +4,8 @@ Beside `llama` the only file that touches llama.cpp.
 
 * `no_alloc` models simulate their buffers: loading costs the time of the vocabulary, each context some 10 ms more, and
   one model serves contexts of all sizes. The load mode must be NONE: with another one llama.cpp asserts.
-* `llama_get_memory_breakdown` has C++ linkage and returns a std::map, so it is called through its mangled name and the
-  map is walked here. That holds for libstdc++ on LP64 and is checked as far as it can be: symbol, library, number of
-  nodes, sums. Where it does not hold, a prediction is refused, and what a running process took is told by its RSS.
+* llama.cpp's own account of its buffers is C++ inside (`cxx` reads it), so it may be unreadable one day. A prediction is
+  refused then, and what a running process took is told by its RSS.
 * With `mmap` the host's weights are the mapped range of the file, and that has gaps: tensors in it that were repacked
   into other buffers, or put on a GPU. A simulated load does not know of them, so the range is worked out from the
   tensors' places in the file.
@@ -18,23 +17,20 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import logging
 import os
-from collections.abc import Iterator
 from typing import Any
 
 from llama_cpp import llama_cpp as lib
 
-from llamad.engine import breakdown, checks, llama
-from llamad.engine.breakdown import HOST, Buffer, Bytes, Device, Share
+from llamad.engine import breakdown, checks, cxx, llama
+from llamad.engine.breakdown import HOST, Buffer, Device, Share
 from llamad.engine.ggml import Ggml
 from llamad.engine.vocabulary import EngineSettings
 from llamad.errors import LlamadError
 
-_BREAKDOWN = "_Z26llama_get_memory_breakdownPK13llama_context"
-_TENSORS = "_Z29llama_internal_get_tensor_mapB5cxx11PK11llama_model"
-# A buffer type is a kind of buffer of one device; machines have tens of devices at most.
-_BUFFER_TYPES_MAX = 256
-_TENSORS_MAX = 1 << 20
+log = logging.getLogger(__name__)
+
 _PATH_BYTES_MAX = 4096
 _MAPPED = "CPU_Mapped"
 
@@ -65,15 +61,13 @@ class Prober:
         lib.llama_backend_init()
         self._settings = settings
         self._ggml = _ggml()
-        self._model: Any = None
-        self._n_gpu_layers = 0
-        self._mapped_bytes = 0
         self._free_before = self._free_bytes()
         self._overhead: dict[str, int] | None = None
-        self._load(self._layers(settings.n_gpu_layers))
+        self._load(settings.n_gpu_layers)
         self.n_ctx_train = int(lib.llama_model_n_ctx_train(self._model))
-        self.n_layers = int(lib.llama_model_n_layer(self._model)) + 1
-        """All that `n_gpu_layers` can count: the repeating layers, and the output layer as one more."""
+        self.n_layers = int(lib.llama_model_n_layer(self._model)) + 1 if self._free_before else 0
+        """How many layers can be on GPUs: the repeating ones, and the output layer as one more. 0 without a GPU."""
+        self._n_gpu_layers = self._layers(settings.n_gpu_layers)
         self.n_vocab = int(lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self._model)))
 
     def __enter__(self) -> Prober:
@@ -82,16 +76,12 @@ class Prober:
     def __exit__(self, *_: object) -> None:
         lib.llama_model_free(self._model)
 
-    @property
-    def has_gpu(self) -> bool:
-        """Whether there is anywhere else than the host to put layers."""
-        return bool(self._free_before)
-
     def probe(self, n_ctx: int, n_gpu_layers: int) -> dict[str, Share]:
         """What the model would take with `n_ctx` tokens and `n_gpu_layers` layers on GPUs (-1: all)."""
         if self._layers(n_gpu_layers) != self._n_gpu_layers:
             lib.llama_model_free(self._model)
-            self._load(self._layers(n_gpu_layers))
+            self._load(n_gpu_layers)
+            self._n_gpu_layers = self._layers(n_gpu_layers)
         settings = dataclasses.replace(self._settings, n_ctx=n_ctx)
         with llama._LastErrors() as errors:
             context = lib.llama_init_from_model(self._model, llama._context_params(settings, self._model))
@@ -106,7 +96,7 @@ class Prober:
             lib.llama_free(context)
 
     def _layers(self, n_gpu_layers: int) -> int:
-        return n_gpu_layers if self.has_gpu else 0
+        return self.n_layers if n_gpu_layers < 0 else min(n_gpu_layers, self.n_layers)
 
     def _load(self, n_gpu_layers: int) -> None:
         params = lib.llama_model_default_params()
@@ -115,34 +105,30 @@ class Prober:
         llama._set_extra(params, self._settings, checks.EXTRA_MODEL)
         path = os.fsencode(self._settings.path)
         with llama._LastErrors() as errors:
-            self._model = lib.llama_model_load_from_file(path, params)
+            self._model: Any = lib.llama_model_load_from_file(path, params)
             if not self._model:
                 raise _failed(f"no model: {errors.last or 'llama.cpp gave no reason'}")
-        self._n_gpu_layers = n_gpu_layers
-        self._mapped_bytes = self._read_mapped_bytes(path) if self._settings.use_mmap else 0
+        self._mapped_bytes = self._read_mapped_bytes(path) if self._settings.use_mmap else None
 
     def _with_mapping(self, buffers: list[Buffer]) -> list[Buffer]:
         """With mmap, what the simulation put into the host's ordinary buffers will be mapped as one range."""
-        if not self._settings.use_mmap:
+        if self._mapped_bytes is None:
             return buffers
         rest = [dataclasses.replace(buffer, weights=0) if buffer.in_place else buffer for buffer in buffers]
         return [*rest, Buffer(HOST, in_place=True, mapped=True, weights=self._mapped_bytes)]
 
-    def _read_mapped_bytes(self, path: bytes) -> int:
-        """In each file, from the first byte of a tensor that stays on the host to the last one."""
-        tensors = {
-            name: self._ggml.tensor_bytes(tensor)
-            for name, tensor in _tensors(self._model)
-            if self._ggml.type_is_host(self._ggml.tensor_type(tensor))
-        }
-        mapped = 0
-        for part in _parts(path, self._ggml):
-            with self._ggml.gguf(part) as head:
-                places = self._ggml.gguf_offsets(head)
-            here = [(places[name], places[name] + size) for name, size in tensors.items() if name in places]
-            if here:
-                mapped += max(end for _, end in here) - min(start for start, _ in here)
-        return mapped
+    def _read_mapped_bytes(self, path: bytes) -> int | None:
+        """In each file, from the first byte of a tensor that stays on the host to the last one. None: not known."""
+        try:
+            tensors = {
+                name: self._ggml.tensor_bytes(tensor)
+                for name, tensor in cxx.tensors(lib._lib, self._model)
+                if self._ggml.type_is_host(self._ggml.tensor_type(tensor))
+            }
+            return sum(_span(tensors, part, self._ggml) for part in _parts(path, self._ggml))
+        except (LlamadError, OSError) as error:
+            log.warning("cannot tell how much of the file will be mapped, gaps are not counted: %s", error)
+            return None
 
     def _read_overhead(self) -> dict[str, int]:
         """This process has by now all that one with real buffers would have, but for the buffers."""
@@ -172,14 +158,14 @@ def read_buffers(context: Any, ggml: Ggml) -> list[Buffer]:
     """llama.cpp's account of a context and its model, by buffer type. Raises LlamadError (`measure-failed`)."""
     buffers = [
         Buffer(
-            device=ggml.type_place(node.type, HOST),
-            in_place=ggml.type_is_host(node.type),
-            mapped=ggml.type_name(node.type) == _MAPPED,
-            weights=node.model,
-            kv=node.context,
-            compute=node.compute,
+            device=ggml.type_place(held.type, HOST),
+            in_place=ggml.type_is_host(held.type),
+            mapped=ggml.type_name(held.type) == _MAPPED,
+            weights=held.weights,
+            kv=held.kv,
+            compute=held.compute,
         )
-        for node in _walk(_call_breakdown(context))
+        for held in cxx.breakdown(lib._lib, context)
     ]
     _check_sums(buffers, lib.llama_model_size(lib.llama_get_model(context)))
     return buffers
@@ -203,84 +189,11 @@ def _kib(text: str) -> int:
     return int(text.split()[0]) * 1024
 
 
-class _Map(ctypes.Structure):
-    """libstdc++'s std::map: comparator, then the header node (color, root, leftmost, rightmost) and the count.
-
-    As a structure of over 16 bytes it is returned in memory, and libffi knows how on each platform.
-    """
-
-    _fields_ = tuple(
-        (name, ctypes.c_size_t) for name in ("compare", "color", "root", "first", "last", "count")
-    )
-
-
-class _Node(ctypes.Structure):
-    """A node of it: the tree's part, the key (a buffer type), and llama_memory_breakdown_data."""
-
-    _fields_ = tuple(
-        (name, ctypes.c_size_t)
-        for name in ("color", "parent", "left", "right", "type", "model", "context", "compute")
-    )
-
-
-class _Vector(ctypes.Structure):
-    """libstdc++'s std::vector."""
-
-    _fields_ = tuple((name, ctypes.c_size_t) for name in ("begin", "end", "capacity"))
-
-
-class _NamedTensor(ctypes.Structure):
-    """libstdc++'s std::pair<std::string, ggml_tensor *>."""
-
-    _fields_ = (
-        ("text", ctypes.c_size_t),
-        ("length", ctypes.c_size_t),
-        ("inline", ctypes.c_char * 16),
-        ("tensor", ctypes.c_size_t),
-    )
-
-
 def _ggml() -> Ggml:
     try:
         return Ggml()
     except (OSError, AttributeError) as error:
         raise _failed(f"ggml's libraries are not as expected: {error}") from error
-
-
-def _function(symbol: str) -> Any:
-    """A C++ function of libllama, provided that its containers are libstdc++'s."""
-    try:
-        ctypes.CDLL("libstdc++.so.6", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-        return lib._lib[symbol]
-    except (OSError, AttributeError) as error:
-        raise _failed(f"llama.cpp's account of its memory cannot be read: {error}") from error
-
-
-def _call_breakdown(context: Any) -> _Map:
-    function = _function(_BREAKDOWN)
-    function.restype, function.argtypes = _Map, (ctypes.c_void_p,)
-    found: _Map = function(context)
-    if not 1 <= found.count <= _BUFFER_TYPES_MAX or not found.root:
-        raise _failed(f"llama.cpp's account of its memory has {found.count} buffer types")
-    return found
-
-
-def _walk(found: _Map) -> Iterator[_Node]:
-    """All nodes, each copied and then freed: nobody else does."""
-    free = ctypes.CDLL(None).free
-    free.restype, free.argtypes = None, (ctypes.c_void_p,)
-    waiting, count = [found.root], 0
-    while waiting:
-        address = waiting.pop()
-        node = _Node.from_buffer_copy(_Node.from_address(address))
-        free(address)
-        waiting += filter(None, (node.left, node.right))
-        count += 1
-        if count > found.count:
-            break
-        yield node
-    if count != found.count:
-        raise _failed(f"llama.cpp's account of its memory has {count} of {found.count} buffer types")
 
 
 def _check_sums(buffers: list[Buffer], weights: int) -> None:
@@ -292,18 +205,12 @@ def _check_sums(buffers: list[Buffer], weights: int) -> None:
         )
 
 
-def _tensors(model: Any) -> Iterator[tuple[bytes, int]]:
-    """Name and address of each tensor of a model."""
-    function = _function(_TENSORS)
-    function.restype, function.argtypes = ctypes.POINTER(_Vector), (ctypes.c_void_p,)
-    vector = function(model).contents
-    size = ctypes.sizeof(_NamedTensor)
-    count, rest = divmod(vector.end - vector.begin, size)
-    if rest or not 1 <= count <= _TENSORS_MAX:
-        raise _failed(f"llama.cpp's list of tensors has {vector.end - vector.begin} bytes")
-    for index in range(count):
-        item = _NamedTensor.from_address(vector.begin + index * size)
-        yield ctypes.string_at(item.text, item.length), item.tensor
+def _span(tensors: dict[bytes, int], path: bytes, ggml: Ggml) -> int:
+    """Bytes from the first to the last of these tensors (name: size) in one file; others may lie between."""
+    with ggml.gguf(path) as head:
+        places = ggml.gguf_offsets(head)
+    here = [(places[name], places[name] + size) for name, size in tensors.items() if name in places]
+    return max(end for _, end in here) - min(start for start, _ in here) if here else 0
 
 
 def _parts(path: bytes, ggml: Ggml) -> list[bytes]:
@@ -324,6 +231,3 @@ def _parts(path: bytes, ggml: Ggml) -> list[bytes]:
 
 def _failed(reason: str) -> LlamadError:
     return LlamadError(f"cannot measure the model: {reason}", kind="measure-failed")
-
-
-__all__ = ["Bytes", "Prober", "devices", "effective_bytes"]

@@ -135,6 +135,7 @@ def test_layers_leave_the_gpu_only_when_the_smallest_context_does_not_fit() -> N
     found = choose(model.probe, Range(4096, 8192, 30, layers_open=True), {GPU: 105 * MIB})
     assert isinstance(found, Choice)
     assert (found.n_ctx, found.n_gpu_layers) == (4096, 10)
+    assert len(model.probes) == 5
 
 
 def test_fixed_layers_are_refused_with_the_numbers() -> None:

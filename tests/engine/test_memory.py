@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamad.engine import memory
+from llamad.engine import cxx, memory
 from llamad.engine.breakdown import (
     HOST,
     Buffer,
@@ -23,7 +23,7 @@ from llamad.engine.breakdown import (
 )
 from llamad.errors import LlamadError
 
-_SIZE = ctypes.sizeof(memory._Node)
+_SIZE = ctypes.sizeof(cxx.Node)
 
 
 def test_buffers_of_a_device_are_added_up_and_the_host_is_always_there() -> None:
@@ -62,16 +62,15 @@ def test_of_the_hosts_buffers_mapped_weights_and_compute_are_no_anonymous_memory
 
 @given(st.lists(st.tuples(*(st.integers(1, 2**60) for _ in range(4))), min_size=1, max_size=40), st.randoms())
 def test_walking_a_map_gives_each_node_once(content: list[tuple[int, ...]], shape: Random) -> None:
-    found = memory._Map(root=_tree(content, shape), count=len(content))
-    nodes = [(node.type, node.model, node.context, node.compute) for node in memory._walk(found)]
-    assert sorted(nodes) == sorted(content)
+    found = cxx.Map(root=_tree(content, shape), count=len(content))
+    assert sorted(cxx.walk(found)) == sorted(content)
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 100])
 def test_a_count_that_is_not_the_trees_is_noticed(count: int) -> None:
-    found = memory._Map(root=_tree([(1, 1, 1, 1)] * 3, Random(3)), count=count)
+    found = cxx.Map(root=_tree([(1, 1, 1, 1)] * 3, Random(3)), count=count)
     with pytest.raises(LlamadError, match="cannot measure the model") as failure:
-        list(memory._walk(found))
+        list(cxx.walk(found))
     assert failure.value.kind == "measure-failed"
 
 
@@ -104,7 +103,7 @@ def _tree(content: list[tuple[int, ...]], shape: Random) -> int:
     malloc = ctypes.CDLL(None).malloc
     malloc.restype, malloc.argtypes = ctypes.c_size_t, (ctypes.c_size_t,)
     address = int(malloc(_SIZE))
-    node = memory._Node.from_address(address)
+    node = cxx.Node.from_address(address)
     node.left, node.right = _tree(content[:middle], shape), _tree(content[middle + 1 :], shape)
-    node.type, node.model, node.context, node.compute = content[middle]
+    node.type, node.weights, node.kv, node.compute = content[middle]
     return address
