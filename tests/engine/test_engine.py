@@ -324,6 +324,15 @@ def test_a_shared_memory_too_small_for_all_serves_all() -> None:
     assert_answers(bench, requests)
 
 
+def test_a_request_waits_until_there_is_room_for_it() -> None:
+    bench = Bench(FakeBackend(n_slots=4, n_ctx=64))
+    bench.submit(request(1, "x" * 40, 4), request(2, "y" * 30, 4))
+    bench.turn(2)
+    assert [slot.request for slot in bench.engine.slots()] == [1, None, None, None]
+    bench.run()
+    assert bench.text(2) == answer(b"y" * 30, 4)
+
+
 def test_random_numbers_survive_making_room() -> None:
     sampled = SamplingParams(seed=5, top_k=0, top_p=1.0, min_p=0.0)
     alone = Bench(FakeBackend(n_slots=4, n_ctx=64))
