@@ -1,6 +1,6 @@
 """One model, many requests: slots, batches, sampling.
 
-Pure: `slot`, `plan`, `prefix`, `text`, `sampling`, `task`, `checks`. `pool` and `engine` carry out what these decide, through the
+Pure: `slot`, `plan`, `prefix`, `text`, `sampling`, `task`. `pool` and `engine` carry out what these decide, through the
 `backend` protocol; `llama` is its only implementation. Threads meet in `inbox` alone.
 
 Invariants: the engine never sees JSON, HTTP or a file of configuration; it decides no policy; it speaks the vocabulary

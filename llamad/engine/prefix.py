@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-
 # A prefix as long as this is taken from anyone: evaluating it again would cost more than the last bits are worth.
 STRANGER_MIN = 256
 
