@@ -34,6 +34,8 @@ class ModelEntry:
     """Higher goes first; each step is worth `queue.PRIORITY_STEP_S` of waiting, so the low still advance."""
     sleep_idle_s: float = 0.0
     """Weights and KV are released after this long without use; 0: never."""
+    concurrency_limit: int = 0
+    """Requests at the same time; 0: as many as the instance has slots, and one that is ready to follow."""
     unload_idle_s: float = 0.0
     """The process ends after this long without use; 0: never."""
 
@@ -92,6 +94,8 @@ class LeaseAsked:
     autoload: bool | None = None
     load: bool = True
     avoid: int = 0
+    client: str = ""
+    """Whose turn it is goes round these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +179,11 @@ class ChildMeasured:
 
 @dataclass(frozen=True, slots=True)
 class ChildReady:
-    """A child serves requests. `effective`: what it really took, if it says so."""
+    """A child serves requests. `effective`: what it really took, `slots`: how many requests at once, if it says so."""
 
     child: int
     effective: Amounts | None = None
+    slots: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,10 @@ def _will_wake(s: SchedulerState, model: Model) -> bool:
         case State.SLEEPING:
             return model.name in s.queue
         case State.LOADED:
-            return model.drain is not None or s.timers.get(Timer(Deadline.SUSPECT, model.name)) is not None
+            return (
+                model.drain is not None
+                or model.full
+                or s.timers.get(Timer(Deadline.SUSPECT, model.name)) is not None
+            )
         case State.UNLOADED:
             return model.name in s.queue and (bool(s.children) or s.ledger.margin is not None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from llamad.core.actions import EndLease, GrantLease, QueueLease
 from llamad.core.events import LeaseAnnounced, LeaseAsked, LeaseCancelled, LeaseKey, LeaseReleased, WorkerLost
 from llamad.core.failures import load_failed
-from llamad.core.lifecycle import grant, not_found, serve_waiters, settle
+from llamad.core.lifecycle import feed, grant, not_found, serve_waiters, settle
 from llamad.core.model import Model, State
 from llamad.core.state import Deadline, Refusal, SchedulerState, Timer
 
@@ -37,14 +37,24 @@ def ask(s: SchedulerState, event: LeaseAsked, now: float) -> None:
     if not event.load:
         _read(s, model, event.key)
     elif model.serving and event.avoid != model.child:
-        grant(s, model, event.key, now)
+        _join(s, model, event, now)
     elif model.serving:
-        if _wait(s, model, event.key, now) and s.timers.get(Timer(Deadline.SUSPECT, name)) is None:
+        if _wait(s, model, event, now) and s.timers.get(Timer(Deadline.SUSPECT, name)) is None:
             s.timers.set(Timer(Deadline.SUSPECT, name), now + SUSPECT_AFTER_S)
     elif model.state is State.LOADING:
-        _wait(s, model, event.key, now)
+        _wait(s, model, event, now)
     else:
         _want(s, model, event, now)
+
+
+def _join(s: SchedulerState, model: Model, event: LeaseAsked, now: float) -> None:
+    """Be served, or wait for one's turn at a full process."""
+    if not model.full and not model.waiters:
+        grant(s, model, event.key, now)
+    elif _wait(s, model, event, now):
+        feed(s, model, now)
+        if event.key in model.waiters:
+            s.emit(QueueLease(event.key, len(model.waiters)))
 
 
 def _read(s: SchedulerState, model: Model, key: LeaseKey) -> None:
@@ -62,7 +72,7 @@ def _want(s: SchedulerState, model: Model, event: LeaseAsked, now: float) -> Non
         s.refuse(event.key, _not_loaded(model, "loading on request is off"))
     elif model.failure is not None and model.failure.retry_at > now:
         s.refuse(event.key, load_failed(model, now))
-    elif _wait(s, model, event.key, now):
+    elif _wait(s, model, event, now):
         s.enqueue(model, now)
         s.emit(QueueLease(event.key, s.queue.position(model.name)))
 
@@ -71,7 +81,7 @@ def _not_loaded(model: Model, why: str) -> Refusal:
     return Refusal("model-not-loaded", 409, f"cannot use model {model.name!r}: it is not loaded, and {why}")
 
 
-def _wait(s: SchedulerState, model: Model, key: LeaseKey, now: float) -> bool:
+def _wait(s: SchedulerState, model: Model, event: LeaseAsked, now: float) -> bool:
     """Become a waiter, within the bounds."""
     most = s.limits.max_queued
     if len(model.waiters) >= most:
@@ -81,9 +91,9 @@ def _wait(s: SchedulerState, model: Model, key: LeaseKey, now: float) -> bool:
     elif s.waiting >= most:
         refusal = _queue_full(503, f"{s.waiting} requests wait in all, the most is {most}")
     else:
-        s.add_waiter(model, key, now)
+        s.add_waiter(model, event.key, now, event.client)
         return True
-    s.refuse(key, refusal)
+    s.refuse(event.key, refusal)
     return False
 
 
@@ -150,7 +160,7 @@ def _waiter_left(s: SchedulerState, model: Model, now: float) -> None:
 def expire_waiters(s: SchedulerState, model: Model, now: float) -> None:
     """Refuse those who have waited for the whole of `queue_timeout_s`."""
     limit_s = s.limits.queue_timeout_s
-    late = [waiter for waiter in model.waiters.values() if waiter.since + limit_s <= now]
+    late = model.waiters.overdue(limit_s, now)
     refusal = Refusal(
         "queue-timeout",
         503,

@@ -25,7 +25,7 @@ from llamad.core.events import (
 )
 from llamad.core.failures import book_failure
 from llamad.core.ledger import PROCESSES, added
-from llamad.core.model import Drain, Model, State, StopStage, Ticket
+from llamad.core.model import Drain, Model, State, StopStage
 from llamad.core.state import Deadline, Refusal, SchedulerState, Timer
 
 
@@ -108,6 +108,7 @@ def ready(s: SchedulerState, event: ChildReady, now: float) -> None:
     s.abandoned.pop(model.name, None)
     s.timers.clear(Timer(Deadline.ABANDON, model.name))
     s.timers.clear(Timer(Deadline.PROGRESS, model.name))
+    model.slots = event.slots
     _book_effective(s, model, event.effective)
     s.note("loaded", model.name, "loaded", child=model.child, held=s.ledger.held_by(model.child))
     s.mark_idle(model, now)
@@ -122,14 +123,24 @@ def _book_effective(s: SchedulerState, model: Model, effective: Amounts | None) 
 
 
 def serve_waiters(s: SchedulerState, model: Model, now: float) -> None:
-    """Give all who waited what they waited for."""
+    """Give those who waited what they waited for: operators the end state, requests as many slots as there are."""
     model.ordered = False
     s.queue.leave(model.name)
-    for who in s.take_waiters(model):
-        if isinstance(who, Ticket):
-            s.emit(AnswerTicket(who.number))
-        else:
-            grant(s, model, who, now)
+    for ticket in model.waiters.tickets():
+        s.remove_waiter(model, ticket)
+        s.emit(AnswerTicket(ticket.number))
+    feed(s, model, now)
+
+
+def feed(s: SchedulerState, model: Model, now: float) -> None:
+    """Grant to those whose turn it is, until the process is full."""
+    suspected = s.timers.get(Timer(Deadline.SUSPECT, model.name)) is not None
+    while (
+        model.serving and not model.full and not suspected and (key := model.waiters.next_lease()) is not None
+    ):
+        s.waiting -= 1
+        grant(s, model, key, now)
+    s.arm_waiters(model)
 
 
 def grant(s: SchedulerState, model: Model, key: LeaseKey, now: float) -> None:
@@ -214,6 +225,8 @@ def drain(s: SchedulerState, model: Model, why: Drain, reason: str, now: float) 
         model.reason = reason
     if model.drain is Drain.ROOM:
         s.draining[model.name] = None
+        if model.waiters:
+            s.queue.join(model.name, now, model.entry.priority)  # behind the one it makes room for
     else:
         s.draining.pop(model.name, None)
     s.note("drain", model.name, reason, leases=len(model.leases))
@@ -231,7 +244,8 @@ def lift_drain(s: SchedulerState, model: Model, now: float) -> None:
 
 
 def settle(s: SchedulerState, model: Model, now: float) -> None:
-    """After a lease ended or a drain began: stop what is drained, else note that it is idle."""
+    """After a lease ended or a drain began: let the next one in, stop what is drained, else note that it is idle."""
+    feed(s, model, now)
     if not model.idle:
         return
     if s.stopping:

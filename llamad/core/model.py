@@ -10,7 +10,10 @@ Beside the state stand three facts that are no states:
 
 * a *drain*: the process takes no new leases and is stopped when its last one ends. It has a reason; a drain that is
   no longer wanted is lifted, and the process goes on as if nothing had been.
-* *waiters*: requests and operators that want this model and cannot have it yet. They are answered together.
+* *waiters*: requests and operators that want this model and cannot have it yet, because it has no process, or because
+  all its slots are taken. A process gets one request more than it has slots, so that none is idle while the next is
+  on its way; the others wait here, where clients take turns, and not in the process, where the first come would be
+  the first served.
 * a *failure*: what went wrong last, how often in a row, and until when new requests are refused.
 
 A STOPPING model still holds its room. It is UNLOADED only when the kernel says that the process is gone. A MEASURING
@@ -21,9 +24,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from typing import NamedTuple
 
 from llamad.core.events import Amounts, LeaseKey, ModelEntry, Need
+from llamad.core.waiters import Ticket, Waiters
 
 SIGNAL_NAMES = {
     1: "SIGHUP",
@@ -93,23 +96,6 @@ class StopStage(Enum):
     KILLED = 3
 
 
-class Ticket(NamedTuple):
-    """An operator that waits for an end state."""
-
-    number: int
-
-
-Who = LeaseKey | Ticket
-
-
-@dataclass(frozen=True, slots=True)
-class Waiter:
-    """Someone who wants a model that is not there yet."""
-
-    who: Who
-    since: float
-
-
 @dataclass(frozen=True, slots=True)
 class Failure:
     """What went wrong last. `count` failures in a row; requests are refused until `retry_at`."""
@@ -153,7 +139,9 @@ class Model:
     leases: dict[LeaseKey, None] = field(default_factory=dict)
     readers: dict[LeaseKey, None] = field(default_factory=dict)
     """Leases that are no use of the model: they neither keep it busy nor move `last_used_at`."""
-    waiters: dict[Who, Waiter] = field(default_factory=dict)
+    waiters: Waiters = field(default_factory=Waiters)
+    slots: int = 0
+    """Requests that the process works on at once; 0: unknown."""
     unload_tickets: list[Ticket] = field(default_factory=list)
     last_word: tuple[str, str] | None = None
     """Kind and message that the process itself gave for its coming exit."""
@@ -175,6 +163,12 @@ class Model:
     def serving(self) -> bool:
         """Takes new leases."""
         return self.state is State.LOADED and self.drain is None
+
+    @property
+    def full(self) -> bool:
+        """Has as many requests as it may have at once."""
+        limit = self.entry.concurrency_limit or (self.slots + 1 if self.slots else 0)
+        return bool(limit) and len(self.leases) >= limit
 
     @property
     def resident(self) -> bool:

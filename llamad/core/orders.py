@@ -18,9 +18,10 @@ from llamad.core.events import (
 )
 from llamad.core.leases import STOPPING
 from llamad.core.lifecycle import drain, lift_drain, not_found, stop
-from llamad.core.model import Drain, Model, State, StopStage, Ticket
+from llamad.core.model import Drain, Model, State, StopStage
 from llamad.core.room import trim
 from llamad.core.state import Deadline, Refusal, SchedulerState, Timer
+from llamad.core.waiters import Ticket
 
 
 def load(s: SchedulerState, event: LoadAsked, now: float) -> None:

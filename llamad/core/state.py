@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 from llamad.core.actions import Action, AnswerTicket, Note, RefuseLease
 from llamad.core.events import LeaseKey, Limits
 from llamad.core.ledger import Ledger
-from llamad.core.model import Model, State, Ticket, Waiter, Who
+from llamad.core.model import Model, State
 from llamad.core.queue import Queue
 from llamad.core.timers import Timers
+from llamad.core.waiters import Ticket, Waiters, Who
 
 
 class Deadline(Enum):
@@ -118,8 +119,8 @@ class SchedulerState:
 
     # ---- waiters
 
-    def add_waiter(self, model: Model, who: Who, now: float) -> None:
-        model.waiters[who] = Waiter(who, now)
+    def add_waiter(self, model: Model, who: Who, now: float, client: str = "") -> None:
+        model.waiters.add(who, now, client)
         self.waiting += 1
         self.abandoned.pop(model.name, None)
         self.timers.clear(Timer(Deadline.ABANDON, model.name))
@@ -129,7 +130,7 @@ class SchedulerState:
             self.arm_waiters(model)
 
     def remove_waiter(self, model: Model, who: Who) -> None:
-        del model.waiters[who]
+        model.waiters.remove(who)
         self.waiting -= 1
         self.arm_waiters(model)
 
@@ -137,14 +138,14 @@ class SchedulerState:
         """Remove and give all waiters, in order of arrival."""
         waiters = list(model.waiters)
         self.waiting -= len(waiters)
-        model.waiters.clear()
+        model.waiters = Waiters()
         self.timers.clear(Timer(Deadline.WAITERS, model.name))
         return iter(waiters)
 
     def arm_waiters(self, model: Model) -> None:
         """The first waiter is the oldest, and all have the same time limit: one timer a model is enough."""
         timer = Timer(Deadline.WAITERS, model.name)
-        first = next(iter(model.waiters.values()), None)
+        first = model.waiters.oldest
         if first is None or not self.limits.queue_timeout_s:
             self.timers.clear(timer)
         else:
@@ -175,7 +176,7 @@ class SchedulerState:
 
     def enqueue(self, model: Model, now: float) -> None:
         """Queue for room, with the age of the one who has waited longest."""
-        first = next(iter(model.waiters.values()), None)
+        first = model.waiters.oldest
         self.queue.join(model.name, first.since if first else now, model.entry.priority)
 
     def forget_model(self, model: Model) -> None:

@@ -58,8 +58,8 @@ class Driver:
         self.step(e.UnloadAsked(self._tickets, model, force))
         return self._tickets
 
-    def ready(self, model: str) -> list[a.Action]:
-        return self.step(e.ChildReady(self.child(model)))
+    def ready(self, model: str, slots: int = 0) -> list[a.Action]:
+        return self.step(e.ChildReady(self.child(model), slots=slots))
 
     def exit(
         self, model: str, exit_code: int | None = 0, signal: int | None = None, tail: str = ""
@@ -68,10 +68,10 @@ class Driver:
             exit_code = None
         return self.step(e.ChildExited(self.child(model), exit_code, signal, tail))
 
-    def loaded(self, model: str) -> None:
+    def loaded(self, model: str, slots: int = 0) -> None:
         """Load `model` by order and see it ready and idle."""
         self.load(model)
-        self.ready(model)
+        self.ready(model, slots)
         assert self.state(model) is State.LOADED
 
     def wait(self, seconds: float) -> list[a.Action]:
