@@ -58,7 +58,8 @@ class Ask(Message, frozen=True):
 
     `autoload`: None = the daemon's rule, else the request's own wish. `load=False` asks for a lease only if the model
     is resident now and counts as no use (reads such as /props). `avoid` is the number of a child that this worker has
-    just seen die under the same request: the answer is never a grant on it unless it turns out to be alive.
+    just seen die under the same request: the answer is never a grant on it unless it turns out to be alive. `client`:
+    whose turn it is goes round these (a key's name or a peer's address, never a key).
     """
 
     lease: int
@@ -66,6 +67,7 @@ class Ask(Message, frozen=True):
     autoload: bool | None = None
     load: bool = True
     avoid: int = 0
+    client: str = ""
 
 
 class Cancel(Message, frozen=True):
