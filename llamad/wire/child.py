@@ -13,6 +13,9 @@ Our own children add, under the same two prefixes:
   argv is public in `/proc` and the caller's token is a secret.
 * `cmd_router_to_child:sleep` and `cmd_router_to_child:wake`: release weights and KV, load them again. Carried out in
   order; answered by the states `sleeping` (payload: `bytes`) and `loading` … `ready`.
+* `cmd_router_to_child:stop:{"ticket": N}`: end that conversation and forget it. Not answered.
+* `cmd_child_to_router:conversation:{"ticket": N, "state": "ended"|"forgotten"}`: its generation is over; its output can
+  be replayed no more.
 * `cmd_child_to_router:stats:{...}`: counters of an instance, at most one a second and only when something changed.
 * `cmd_child_to_router:item:{...}`: one piece of a scan's result (so that no line need hold a whole registry).
 * `cmd_child_to_router:state:{"state": "failed", "payload": {"kind", "message"}}`: why a child is about to exit non-zero.
@@ -59,6 +62,12 @@ class Wake(msgspec.Struct, frozen=True):
     """Load again what was released, with the same settings."""
 
 
+class Stop(msgspec.Struct, frozen=True):
+    """End the conversation with this ticket, and forget it."""
+
+    ticket: int
+
+
 class State(msgspec.Struct, frozen=True):
     """Where the child is in its life, with the payload of that state.
 
@@ -83,8 +92,15 @@ class Item(msgspec.Struct, frozen=True):
     body: dict[str, Any]
 
 
-Command = Start | Exit | Sleep | Wake
-Report = State | Stats | Item
+class Conversation(msgspec.Struct, frozen=True):
+    """What has become of a conversation: `ended` (it can still be replayed), or `forgotten`."""
+
+    ticket: int
+    state: str
+
+
+Command = Start | Exit | Sleep | Wake | Stop
+Report = State | Stats | Item | Conversation
 
 _BARE: dict[bytes, Command] = {b"exit": Exit(), b"sleep": Sleep(), b"wake": Wake()}
 
@@ -99,6 +115,11 @@ def encode(message: Command | Report) -> bytes:
             return _COMMAND + type(message).__name__.lower().encode() + b"\n"
         case Start():
             return _COMMAND + b"start:" + _encode({"role": message.role, "body": message.body}) + b"\n"
+        case Stop():
+            return _COMMAND + b"stop:" + _encode({"ticket": message.ticket}) + b"\n"
+        case Conversation():
+            document = {"ticket": message.ticket, "state": message.state}
+            return _REPORT + b"conversation:" + _encode(document) + b"\n"
         case State():
             document = {"state": message.state, "payload": message.payload}
             return _REPORT + b"state:" + _encode(document) + b"\n"
@@ -119,6 +140,8 @@ def parse_command(line: bytes) -> Command | None:
     if verb == b"start":
         document = _document(rest)
         return Start(role=str(document.get("role", "")), body=_sub_document(document, "body"))
+    if verb == b"stop":
+        return Stop(_ticket(_document(rest)))
     return None
 
 
@@ -135,6 +158,9 @@ def parse_report(line: bytes) -> Report | None:
         return Stats(_document(rest))
     if verb == b"item":
         return Item(_document(rest))
+    if verb == b"conversation":
+        document = _document(rest)
+        return Conversation(_ticket(document), str(document.get("state", "")))
     return None
 
 
@@ -143,6 +169,13 @@ def _document(data: bytes) -> dict[str, Any]:
         return _decode_document(data)
     except msgspec.DecodeError as error:
         raise ProtocolError(f"cannot read a line of the child pipe: {error}") from error
+
+
+def _ticket(document: dict[str, Any]) -> int:
+    ticket = document.get("ticket")
+    if not isinstance(ticket, int):
+        raise ProtocolError("cannot read a line of the child pipe: 'ticket' is no number")
+    return ticket
 
 
 def _sub_document(document: dict[str, Any], key: str) -> dict[str, Any]:

@@ -11,7 +11,13 @@ from llamad.wire.child import ChildLink, Exit, Item, LinkState, Start, State, St
 
 @pytest.mark.parametrize(
     "command",
-    [Exit(), wire.Sleep(), wire.Wake(), Start("instance", {"model": "ü/a:b", "options": {"ctx-size": 512}})],
+    [
+        Exit(),
+        wire.Sleep(),
+        wire.Wake(),
+        wire.Stop(7),
+        Start("instance", {"model": "ü/a:b", "options": {"ctx-size": 512}}),
+    ],
 )
 def test_commands_survive_the_pipe(command: wire.Command) -> None:
     line = wire.encode(command)
@@ -27,6 +33,7 @@ def test_commands_survive_the_pipe(command: wire.Command) -> None:
         State("ready", {"address": "127.0.0.1:1"}),
         Stats({"steps": 3}),
         Item({"item": "model"}),
+        wire.Conversation(7, "ended"),
     ],
 )
 def test_reports_survive_the_pipe(report: wire.Report) -> None:
@@ -61,6 +68,7 @@ def test_unknown_commands_are_ignored(line: bytes) -> None:
         b"cmd_child_to_router:state:{",
         b"cmd_child_to_router:state:[]",
         b'cmd_child_to_router:state:{"payload":[1]}',
+        b'cmd_child_to_router:conversation:{"state":"ended"}',
     ],
 )
 def test_a_broken_report_is_a_protocol_error(line: bytes) -> None:
