@@ -17,6 +17,7 @@ _WITHOUT_EFFECT = frozenset(
         "chat-template",
         "chat-template-file",
         "chat-template-kwargs",
+        "concurrency-limit",
         "fit-target",
         "frequency-penalty",
         "ignore-eos",

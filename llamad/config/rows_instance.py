@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from llamad.config.option import Option, Scope
-from llamad.config.values import Choice, Flag, Listing, Number, Template, Text, Whole
+from llamad.config.values import Choice, Duration, Flag, Listing, Matching, Number, Template, Text, Whole
 
 _CONTEXT = "Instances: context and slots"
 _COMPUTE = "Instances: threads, devices, weights"
+_FIT = "Instances: fitting into memory, idleness"
 _CHAT = "Instances: chat"
 _SAMPLING = "Instances: sampling defaults (a request may say otherwise)"
 _ALL = Scope.INSTANCE
@@ -24,6 +25,8 @@ _ON_OFF_AUTO = Choice(
         "-1": "auto",
     },
 )
+_ON_OFF = Choice(("on", "off"), same={"true": "on", "1": "on", "false": "off", "0": "off"})
+_IDLE = Duration(words={"-1": 0.0, "off": 0.0})
 _RANDOM_SEED = 0xFFFFFFFF
 _SLOTS_AUTO = 4
 
@@ -96,6 +99,52 @@ ROWS: tuple[Option, ...] = (
         _CONTEXT,
         default=True,
         negatives=("no-cache-prompt",),
+    ),
+    Option(
+        "fit",
+        _ON_OFF,
+        "choose what is not set (context, then layers on GPUs) so that it fits into memory",
+        _ALL,
+        _FIT,
+        default="on",
+    ),
+    Option(
+        "fit-target",
+        Matching(
+            r"\d{1,9}([,/]\d{1,9}){0,63}", "a number of MiB, or several with commas between", hint="MIB,…"
+        ),
+        "MiB to leave free on each GPU when fitting; one for all or one each",
+        _ALL,
+        _FIT,
+        default_text="1024, or nothing where memory is booked",
+        also=("fitt",),
+    ),
+    Option(
+        "fit-ctx",
+        Whole(1),
+        "smallest context that fitting may choose",
+        _ALL,
+        _FIT,
+        default=4096,
+        also=("fitc",),
+    ),
+    Option(
+        "sleep-idle-seconds",
+        _IDLE,
+        "release weights and caches when not used for this long; the process stays",
+        _ALL,
+        _FIT,
+        default=0.0,
+        default_text="-1 (never)",
+    ),
+    Option(
+        "unload-idle-seconds",
+        _IDLE,
+        "end the process when it was not used for this long",
+        _ALL,
+        _FIT,
+        default=0.0,
+        default_text="-1 (never)",
     ),
     Option(
         "chat-template",

@@ -15,7 +15,6 @@ _FLAG = Flag()
 _TEXT = Text()
 _WHOLE = Whole(-(2**31))
 _NUMBER = Number()
-_ON_OFF = Choice(("on", "off"), same={"true": "on", "1": "on", "false": "off", "0": "off"})
 
 
 def _later(
@@ -107,9 +106,6 @@ _COMPUTE = (
     _later(Choice(("none", "layer", "row", "tensor")), "split-mode sm", "layer"),
     _later(_TEXT, "tensor-split ts"),
     _later(_WHOLE, "main-gpu mg", 0),
-    _later(_ON_OFF, "fit", "off"),
-    _later(_TEXT, "fit-target fitt"),
-    _later(_WHOLE, "fit-ctx fitc"),
     _later(_TEXT, "override-tensor ot"),
     _later(_FLAG, "cpu-moe cmoe", False),
     _later(_WHOLE, "n-cpu-moe ncmoe", 0),
@@ -160,8 +156,6 @@ _SLOTS = (
     _later(_FLAG, "cont-batching cb", True, no="no-cont-batching nocb"),
     _later(_NUMBER, "slot-prompt-similarity sps"),
     _later(_TEXT, "slot-save-path"),
-    _later(_NUMBER, "sleep-idle-seconds", -1.0),
-    _later(_NUMBER, "unload-idle-seconds", -1.0),
     _later(_TEXT, "pooling"),
     _later(_WHOLE, "embd-normalize", 2),
     _later(_FLAG, "reranking rerank", False),

@@ -60,7 +60,20 @@ ROWS: tuple[Option, ...] = (
     ),
     Option("pinned", Flag(), "never unload it to make room", _MODEL, _GROUP, default=False),
     Option(
-        "priority", Whole(-100, 100), "keep higher ones longer when room is needed", _MODEL, _GROUP, default=0
+        "priority",
+        Whole(-100, 100),
+        "those with a higher one get room first; each step is worth 30 seconds of waiting",
+        _MODEL,
+        _GROUP,
+        default=0,
+    ),
+    Option(
+        "concurrency-limit",
+        Whole(0, 100_000),
+        "requests that it may have at the same time, 0 for one more than it has slots",
+        _MODEL,
+        _GROUP,
+        default=0,
     ),
     Option("unlisted", Flag(), "serve it, but leave it out of lists", _MODEL, _GROUP, default=False),
     Option(

@@ -78,6 +78,7 @@ class ModelSpec:
     `options`: instance options that somebody set, by llama-server's long name without dashes (`ctx-size`), typed;
     what nobody set has the table's default. `stop_timeout_s`: between the polite stop and the hard one.
     `args`: the same as a llama-server command line, for `status.args`; `preset`: the same as INI text.
+    `sleep_idle_s`, `unload_idle_s` 0: never; `concurrency_limit` 0: by its slots. `files`: what identifies the files.
     `created`: the file's mtime, seconds since the epoch. `notes`: what is worth telling though nothing is wrong.
     `fingerprint` changes exactly when a running instance has to be replaced to follow this value.
     """
@@ -94,6 +95,9 @@ class ModelSpec:
     stop_timeout_s: float = 10.0
     pinned: bool = False
     priority: int = 0
+    concurrency_limit: int = 0
+    sleep_idle_s: float = 0.0
+    unload_idle_s: float = 0.0
     unlisted: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
     engine: str = "llamad"
@@ -102,6 +106,7 @@ class ModelSpec:
     facts: GgufFacts = field(default_factory=GgufFacts)
     created: int = 0
     notes: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
     fingerprint: str = ""
 
     def to_document(self) -> dict[str, Any]:
@@ -137,7 +142,7 @@ class Settings:
     """The daemon's own options, after precedence. Sources and meanings: the option table.
 
     `listeners`: public addresses as `HOST:PORT`, `[V6]:PORT` or `unix:/path`. `models_memory_margin_bytes` None:
-    the memory books are off. `models_max` 0: no limit by count. `queue_timeout_s`, `timeout_s` 0: no limit.
+    the memory books are off. `models_max` 0: no limit by count. `queue_timeout_s`, `timeout_s`, `load_timeout_s`, `stall_timeout_s` 0: no limit.
     `models_dir`, `models_preset`, `config_file` "": none.
     """
 
@@ -159,6 +164,8 @@ class Settings:
     timeout_s: float = 3600.0
     max_body_bytes: int = 128 * 1024 * 1024
     instance_transport: str = "tcp"
+    load_timeout_s: float = 300.0
+    stall_timeout_s: float = 60.0
     stop_timeout_s: float = 10.0
     log_level: str = "info"
 

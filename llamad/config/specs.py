@@ -15,13 +15,17 @@ from llamad.config.option import Scope
 from llamad.config.settings import ModelSpec, OptionValue
 from llamad.config.sources import ModelFile
 
+# Options of instances that the supervisor acts on: a change must not replace a process.
+_SUPERVISORS = frozenset(("sleep-idle-seconds", "unload-idle-seconds"))
 _TEXT_ONLY = "its multimodal projector is not used yet: the model serves text only"
 
 
 def build(draft: Draft, file: ModelFile, mmproj: str, stop_timeout_s: float) -> ModelSpec:
     """The finished value. `stop_timeout_s`: the daemon's, for a model that says nothing."""
     instance = {
-        name: setting.value for name, setting in draft.layer.items() if setting.option.scope is Scope.INSTANCE
+        name: setting.value
+        for name, setting in draft.layer.items()
+        if setting.option.scope is Scope.INSTANCE and name not in _SUPERVISORS
     }
     spec = ModelSpec(
         name=draft.name,
@@ -36,11 +40,15 @@ def build(draft: Draft, file: ModelFile, mmproj: str, stop_timeout_s: float) -> 
         stop_timeout_s=float(_number(draft.value("stop-timeout", stop_timeout_s))),
         pinned=bool(draft.value("pinned", False)),
         priority=int(_number(draft.value("priority", 0))),
+        concurrency_limit=int(_number(draft.value("concurrency-limit", 0))),
+        sleep_idle_s=float(_number(draft.value("sleep-idle-seconds", 0.0))),
+        unload_idle_s=float(_number(draft.value("unload-idle-seconds", 0.0))),
         unlisted=bool(draft.value("unlisted", False)),
         env=_environment(draft),
         engine=str(draft.value("engine", "llamad")),
         facts=file.facts,
         created=file.created,
+        files=file.identity,
         notes=(*draft.notes, _TEXT_ONLY) if mmproj else draft.notes,
     )
     settings = sorted(draft.layer.values(), key=lambda setting: setting.option.name)

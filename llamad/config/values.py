@@ -200,6 +200,23 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class Matching:
+    """Text that matches `pattern`, a regular expression that `what` names in words."""
+
+    pattern: str
+    what: str
+    hint: str = "TEXT"
+
+    def parse(self, text: str) -> str:
+        if not re.fullmatch(self.pattern, text):
+            raise ValueError(f"{text!r} is not {self.what}")
+        return text
+
+    def render(self, value: OptionValue) -> str:
+        return str(value)
+
+
+@dataclass(frozen=True, slots=True)
 class Template:
     """Jinja source, or the name `chatml`. llama.cpp has more built-in names; they are not taken for source."""
 

@@ -58,8 +58,12 @@ REFUSED = {
     ("--api-key=s3cret",): "cannot honour option '--api-key' yet",
     (
         "--sleep-idle-seconds",
-        "60",
-    ): "cannot honour option '--sleep-idle-seconds' yet, except with the value -1",
+        "-2",
+    ): "cannot set '--sleep-idle-seconds': -2 is too small: at least 0",
+    (
+        "--fit-target",
+        "1,x",
+    ): "cannot set '--fit-target': '1,x' is not a number of MiB, or several with commas between",
     ("--no-jinja",): "cannot honour option '--no-jinja' yet, except with the value true",
     ("--LLAMA_ARG_PORT", "80"): "cannot use the argument '--LLAMA_ARG_PORT': write --port",
 }

@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from llamad.child import measure
 from llamad.child.instance_spec import InstanceSpec, parse_spec
 from llamad.config import options
 from llamad.config.helptext import help_text, spelled
+from llamad.config.load import load
 from llamad.config.option import Option, Scope
 from llamad.config.settings import Settings
 from llamad.engine.vocabulary import EngineSettings, SamplingParams
+from tests.config.gguf_kit import write_model
 
 SHOWN = [row for row in options.ROWS if row.help]
-INSTANCE = [row for row in options.ROWS if row.scope is Scope.INSTANCE and row.honoured is None]
 # What makes an engine but is no option: the path is the preset's, `extra` the tests'.
 NO_OPTION = {"path", "extra"}
+# These reach the supervisor or the fitting of a load, not the engine.
+SUPERVISORS = {"sleep-idle-seconds": "sleep_idle_s", "unload-idle-seconds": "unload_idle_s"}
+FITTING = {"fit": ("off", False), "fit-target": ("5", (5 << 20,)), "fit-ctx": ("7", 7)}
+
+
+INSTANCE = [
+    row
+    for row in options.ROWS
+    if row.scope is Scope.INSTANCE
+    and row.honoured is None
+    and row.name not in SUPERVISORS.keys() | FITTING.keys()
+]
 
 
 def by_name(row: Option) -> str:
@@ -86,6 +101,32 @@ def instance_with(row: Option | None) -> InstanceSpec:
 @pytest.mark.parametrize("row", INSTANCE, ids=by_name)
 def test_an_option_that_is_honoured_has_an_effect(row: Option) -> None:
     assert instance_with(row) != instance_with(None)
+
+
+@pytest.mark.parametrize("name", FITTING)
+def test_what_is_chosen_by_fitting_can_be_said(name: str) -> None:
+    row = next(row for row in options.ROWS if row.name == name)
+    text, meant = FITTING[name]
+    asked = measure.parse_request({"path": "/m.gguf", "options": {name: row.read(text, name)}})
+    field = {"fit": "fit", "fit-target": "targets_bytes", "fit-ctx": "fit_ctx"}[name]
+    assert getattr(asked, field) == meant
+
+
+@pytest.mark.parametrize("name", SUPERVISORS)
+@pytest.mark.parametrize(("text", "meant"), [("90", 90.0), ("2m", 120.0), ("-1", 0.0)])
+def test_idle_limits_are_the_supervisors(name: str, text: str, meant: float, tmp_path: Path) -> None:
+    """They change a model's entry, and replace no process."""
+    write_model(tmp_path / "m.gguf")
+    presets = tmp_path / "models.ini"
+    specs = []
+    for line in ("", f"{name} = {text}\n"):
+        presets.write_text(f"[m]\nmodel = {tmp_path}/m.gguf\n{line}")
+        loaded = load(["--config", "/dev/null", "--models-preset", str(presets)], {})
+        specs.append(loaded.registry.models["m"])
+    plain, limited = specs
+    assert getattr(limited, SUPERVISORS[name]) == meant
+    assert limited.fingerprint == plain.fingerprint
+    assert name not in limited.options
 
 
 def test_everything_that_an_engine_can_be_told_has_an_option() -> None:
