@@ -68,11 +68,14 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class DeviceReading:
-    """A device as just seen, in bytes. `ours`: (child, bytes) where the device tells processes apart, else empty."""
+    """A device as just seen, in bytes. `ours`: (child, bytes) where the device tells processes apart, else empty.
+
+    `free` None: nobody can tell; what the books say stands, and what a gone process held counts as given back.
+    """
 
     name: str
     total: int
-    free: int
+    free: int | None
     ours: tuple[tuple[int, int], ...] = ()
 
 

@@ -135,6 +135,8 @@ class Ledger:
         for child, used in reading.ours:
             if child in self._held:
                 self._held[child].measured[reading.name] = used
+        if reading.free is None:
+            return device.external
         if reading.ours:
             ours = sum(used for _, used in reading.ours)
         elif settled or not known:

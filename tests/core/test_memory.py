@@ -373,3 +373,20 @@ def test_a_stalled_process_is_ended_as_a_failure() -> None:
     assert view is not None
     assert view.failed
     assert "no step of its engine" in view.reason
+
+
+def test_a_device_that_cannot_tell_what_is_free_is_booked_by_promises_alone() -> None:
+    """One that only measure children know of: an RPC server, say."""
+
+    class Blind(Machine):
+        def read(self) -> tuple[DeviceReading, ...]:
+            return tuple(DeviceReading(reading.name, reading.total, None) for reading in super().read())
+
+    m = Blind("a", "b", takes={"a": (1, 16), "b": (1, 16)})
+    m.loaded("a")
+    assert m.available("gpu") == 8
+    m.ask("b")
+    assert m.asked_to_exit() == ["a"]
+    m.exit("a")
+    assert m.spawned() == ["b"], "nothing will ever show that its memory came back"
+    assert m.available("gpu") == 8
