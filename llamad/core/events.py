@@ -98,6 +98,7 @@ class LeaseAsked:
     load: bool = True
     avoid: int = 0
     client: str = ""
+    slot: bool = True
     """Whose turn it is goes round these."""
 
 
@@ -113,6 +114,22 @@ class LeaseReleased:
     """The request is over, however it ended."""
 
     key: LeaseKey
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseDetached:
+    """A granted lease goes on under another name: its worker has nothing to do with it any more."""
+
+    key: LeaseKey
+    to: LeaseKey
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseFollowed:
+    """Somebody wants to read what a request on `child` has put out. Answered as an ask is, at once."""
+
+    key: LeaseKey
+    child: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +276,8 @@ Event = (
     | LeaseAsked
     | LeaseCancelled
     | LeaseReleased
+    | LeaseDetached
+    | LeaseFollowed
     | LeaseAnnounced
     | WorkerLost
     | LoadAsked

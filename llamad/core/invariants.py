@@ -39,12 +39,12 @@ def _devices(s: SchedulerState) -> Iterator[str]:
 def _leases(s: SchedulerState) -> Iterator[str]:
     seen: dict[object, str] = {}
     for model in s.models.values():
-        for key in [*model.leases, *model.readers, *model.waiters]:
+        for key in [*model.leases, *model.attached, *model.readers, *model.waiters]:
             if key in seen:
                 yield f"{key} is at {seen[key]!r} and at {model.name!r}"
             seen[key] = model.name
         allowed = (State.LOADED, State.SLEEPING, State.STOPPING)
-        if model.leases and model.state not in allowed:
+        if (model.leases or model.attached) and model.state not in allowed:
             yield f"{model.name!r} has leases but is {model.state.value}"
         if model.readers and model.state not in (*allowed, State.LOADING):
             yield f"{model.name!r} has readers but is {model.state.value}"

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from llamad.core.actions import EndLease, GrantLease, QueueLease
-from llamad.core.events import LeaseAnnounced, LeaseAsked, LeaseCancelled, LeaseKey, LeaseReleased, WorkerLost
+from llamad.core.events import (
+    LeaseAnnounced,
+    LeaseAsked,
+    LeaseCancelled,
+    LeaseDetached,
+    LeaseFollowed,
+    LeaseKey,
+    LeaseReleased,
+    WorkerLost,
+)
 from llamad.core.failures import load_failed
 from llamad.core.lifecycle import feed, grant, not_found, serve_waiters, settle
 from llamad.core.model import Model, State
@@ -12,6 +21,7 @@ from llamad.core.state import Deadline, Refusal, SchedulerState, Timer
 SUSPECT_AFTER_S = 1.0
 """A process that a worker saw die has this long to be reported dead before it is believed alive."""
 
+GONE = Refusal("instance-died", 410, "cannot follow the request: its process is gone")
 STOPPING = Refusal("stopping", 503, "cannot take requests: the daemon is stopping", retry_after_s=5.0)
 
 
@@ -34,6 +44,8 @@ def ask(s: SchedulerState, event: LeaseAsked, now: float) -> None:
         s.refuse(event.key, not_found(event.model))
         return
     model = s.models[name]
+    if not event.slot:
+        s.slotless.add(event.key)
     if not event.load:
         _read(s, model, event.key)
     elif model.serving and event.avoid != model.child:
@@ -48,8 +60,8 @@ def ask(s: SchedulerState, event: LeaseAsked, now: float) -> None:
 
 
 def _join(s: SchedulerState, model: Model, event: LeaseAsked, now: float) -> None:
-    """Be served, or wait for one's turn at a full process."""
-    if not model.full and not model.waiters:
+    """Be served, or wait for one's turn at a full process. Who takes no slot need not wait for one."""
+    if not event.slot or (not model.full and not model.waiters):
         grant(s, model, event.key, now)
     elif _wait(s, model, event, now):
         feed(s, model, now)
@@ -110,6 +122,33 @@ def release(s: SchedulerState, event: LeaseReleased, now: float) -> None:
     _drop(s, event.key, now)
 
 
+def detach(s: SchedulerState, event: LeaseDetached, now: float) -> None:
+    """Only a granted lease can go on by itself; any other ends here."""
+    model = s.models.get(s.places.get(event.key, ""))
+    if model is None or event.key not in model.leases:
+        _drop(s, event.key, now)
+        return
+    s.forget(event.key)
+    del model.leases[event.key]
+    s.place(event.to, model)
+    model.leases[event.to] = None
+
+
+def follow(s: SchedulerState, event: LeaseFollowed) -> None:
+    """Keep the process until all is read, but a sleeper asleep, and count it as no use."""
+    model = s.by_child(event.child)
+    if model is None or event.key in s.places:
+        s.refuse(event.key, GONE)
+        return
+    s.place(event.key, model)
+    if model.state in (State.LOADED, State.STOPPING):
+        model.attached[event.key] = False
+        s.unmark_idle(model)
+    else:
+        model.readers[event.key] = None
+    s.emit(GrantLease(event.key, model.child, model.name))
+
+
 def worker_lost(s: SchedulerState, event: WorkerLost, now: float) -> None:
     keys = list(s.by_worker.get(event.worker, ()))
     for key in keys:
@@ -143,6 +182,12 @@ def _drop(s: SchedulerState, key: LeaseKey, now: float) -> None:
         del model.leases[key]
         model.last_used_at = now
         settle(s, model, now)
+    elif key in model.attached:
+        used = model.attached.pop(key)
+        model.last_used_at = now if used else model.last_used_at
+        settle(s, model, now)
+        if not used:
+            s.sort_idle()
     elif key in model.readers:
         del model.readers[key]
     else:

@@ -145,7 +145,11 @@ def feed(s: SchedulerState, model: Model, now: float) -> None:
 
 def grant(s: SchedulerState, model: Model, key: LeaseKey, now: float) -> None:
     s.place(key, model)
-    model.leases[key] = None
+    if key in s.slotless:
+        s.slotless.discard(key)
+        model.attached[key] = True
+    else:
+        model.leases[key] = None
     model.last_used_at = now
     s.unmark_idle(model)
     s.emit(GrantLease(key, model.child, model.name))
@@ -299,10 +303,11 @@ def exited(s: SchedulerState, event: ChildExited, now: float) -> None:
     else:
         words = book_failure(s, model, event, now, served=before is not State.LOADING)
     _forget_process(s, model, event)
-    for key in [*model.leases, *model.readers]:
+    for key in [*model.leases, *model.attached, *model.readers]:
         s.forget(key)
         s.emit(EndLease(key, "instance-died", f"cannot finish the request: {words}"))
     model.leases.clear()
+    model.attached.clear()
     model.readers.clear()
     answer_unloads(s, model)
     s.note("exited", model.name, words, child=event.child, exit_code=event.exit_code, signal=event.signal)

@@ -137,6 +137,8 @@ class Model:
     removed: bool = False
     """Gone from the configuration; forgotten when its process is."""
     leases: dict[LeaseKey, None] = field(default_factory=dict)
+    attached: dict[LeaseKey, bool] = field(default_factory=dict)
+    """Leases that keep it busy and take no slot: WebSockets, and those who follow a conversation. True: it is a use."""
     readers: dict[LeaseKey, None] = field(default_factory=dict)
     """Leases that are no use of the model: they neither keep it busy nor move `last_used_at`."""
     waiters: Waiters = field(default_factory=Waiters)
@@ -178,7 +180,7 @@ class Model:
     @property
     def idle(self) -> bool:
         """Loaded or asleep, and used by nobody."""
-        return self.state in (State.LOADED, State.SLEEPING) and not self.leases
+        return self.state in (State.LOADED, State.SLEEPING) and not self.leases and not self.attached
 
     @property
     def idle_since(self) -> float:

@@ -58,6 +58,10 @@ class Scheduler:
                 leases.release(s, event, now)
             case e.LeaseCancelled():
                 leases.cancel(s, event, now)
+            case e.LeaseDetached():
+                leases.detach(s, event, now)
+            case e.LeaseFollowed():
+                leases.follow(s, event)
             case e.LeaseAnnounced():
                 leases.announce(s, event, now)
             case e.WorkerLost():
@@ -169,7 +173,7 @@ def _model_view(model: Model) -> ModelView:
         draining=model.drain is not None,
         progress=model.progress,
         child=model.child,
-        leases=len(model.leases),
+        leases=len(model.leases) + len(model.attached),
         waiting=len(model.waiters),
         pinned=model.pinned,
         reason=model.reason,

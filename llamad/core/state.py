@@ -81,6 +81,8 @@ class SchedulerState:
     places: dict[LeaseKey, str] = field(default_factory=dict)
     """Each lease that is waiting, granted or reading, to its model."""
     by_worker: dict[int, dict[LeaseKey, None]] = field(default_factory=dict)
+    slotless: set[LeaseKey] = field(default_factory=set)
+    """Waiting leases that will take no slot."""
     waiting: int = 0
     """Waiters in all."""
     measuring: dict[int, str] = field(default_factory=dict)
@@ -111,6 +113,7 @@ class SchedulerState:
 
     def forget(self, key: LeaseKey) -> None:
         self.places.pop(key, None)
+        self.slotless.discard(key)
         keys = self.by_worker.get(key.worker)
         if keys is not None:
             keys.pop(key, None)
@@ -204,6 +207,10 @@ class SchedulerState:
         if model.idle:
             self.idle[model.name] = None
             self.arm_idle(model, now)
+
+    def sort_idle(self) -> None:
+        """After something that was no use: the order is that of the last uses."""
+        self.idle = dict.fromkeys(sorted(self.idle, key=lambda name: self.models[name].idle_since))
 
     def mark_idle_again(self, model: Model, now: float) -> None:
         """Its limits or its pin have changed; its place among the idle has not."""
