@@ -1,10 +1,11 @@
 # Shared by the scripts beside this file; source it, do not run it.
 #
-# Two things take long on a new machine and are therefore kept outside the checkout, so that a fresh clone, another
+# Some things take long on a new machine and are therefore kept outside the checkout, so that a fresh clone, another
 # branch or a second virtual environment finds them again:
 #
 #   wheels   ${LLAMAD_WHEEL_CACHE:-~/.cache/llamad/wheels}/KEY/   llama-cpp-python built for this very processor
 #   models   ${LLAMAD_TEST_MODELS:-~/.cache/llamad/models}/       the small GGUF files for the demo and the tests
+#   rpc      ~/.cache/llamad/rpc/KEY/                             llama.cpp's RPC backend for the tests (build_rpc_backend.py)
 #
 # KEY names everything that changes the machine code: package version, Python, architecture, a digest of the
 # processor's features and of the build options. A wheel moves into its place in one rename, so what lies there is whole.
@@ -186,6 +187,12 @@ fetch_model() { # VENV FILE
     [ -f "$MODELS/$2" ] && return
     say "fetching $2 into $MODELS"
     "$1/bin/python" "$ROOT/scripts/fetch_model.py" "$2" "$MODELS"
+}
+
+# --- a device for the tests
+
+build_rpc_backend() { # VENV
+    "$1/bin/python" "$ROOT/scripts/build_rpc_backend.py" "$CACHE/rpc" >/dev/null
 }
 
 # --- packages of the system
