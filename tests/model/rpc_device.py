@@ -1,0 +1,177 @@
+"""A device with a memory of its own for tests on machines without a GPU, and what it says of its memory.
+
+The device is a process of its own (tests/model/rpc/server.py) that real children use through llama.cpp's RPC backend
+(scripts/build_rpc_backend.py builds it): weights, caches and computation are really there, and an allocation beyond its
+size really fails. A child sees it if its environment has `environment`: tests/model/rpc/site registers it then.
+
+    with RpcDevice(300 * MIB) as device:
+        device.show_to_children(monkeypatch)        # children that this process starts
+        Llamad(f"[a]\\nmodel = ...\\n{device.preset}")   # children of a llamad, by their model's preset
+        device.held_bytes                           # by the device's own count
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import wait_until
+
+MIB = 1 << 20
+NAME = "RPC0"
+"""What ggml calls it."""
+START_WITHIN_S = 20.0
+STOP_WITHIN_S = 10.0
+_HERE = Path(__file__).resolve().parent / "rpc"
+_BUILD_SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "build_rpc_backend.py"
+
+
+class RpcDevice:
+    """One device of `total_bytes`. Use it as a context manager; leaving it ends its process."""
+
+    def __init__(self, total_bytes: int) -> None:
+        self.total_bytes = total_bytes
+        self.changes: list[dict[str, Any]] = []
+        """What the server said, from the first to the last (server.py)."""
+        self._library = backend_library()
+        self._port = 0
+        self._arrived = threading.Condition()
+
+    def __enter__(self) -> RpcDevice:
+        libggml = metadata.distribution("llama-cpp-python").locate_file("llama_cpp/lib/libggml.so.0")
+        command = [sys.executable, str(_HERE / "server.py"), str(self._library), str(libggml)]
+        self._log = tempfile.TemporaryFile()
+        self._process = subprocess.Popen(
+            [*command, str(self.total_bytes)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        try:
+            self._port = self._wait(lambda: self._port or self._process.poll() is not None, START_WITHIN_S)
+            assert self._process.poll() is None, f"the RPC server did not start: {self.log()}"
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            status = self._process.wait(STOP_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            status = self._process.wait(STOP_WITHIN_S)
+        self._reader.join(STOP_WITHIN_S)
+        words = self.log()
+        self._log.close()
+        assert status == 0, f"the RPC server ended with {status}: {words}"
+
+    # ---- for those who use it
+
+    @property
+    def endpoint(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What makes it visible to a process that imports llama_cpp."""
+        return {
+            "PYTHONPATH": str(_HERE / "site"),
+            "LLAMAD_TEST_RPC": f"{self.endpoint}@{self._library}",
+        }
+
+    @property
+    def preset(self) -> str:
+        """The same as lines of a preset."""
+        return "".join(f"env.{name} = {value}\n" for name, value in self.environment.items())
+
+    def show_to_children(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name, value in self.environment.items():
+            monkeypatch.setenv(name, value)
+
+    # ---- what it says of itself
+
+    @property
+    def held_bytes(self) -> int:
+        """In buffers of all its clients, now."""
+        return int(self.changes[-1]["held"]) if self.changes else 0
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that was ever held."""
+        return max((int(change["held"]) for change in self.changes), default=0)
+
+    @property
+    def refused_bytes(self) -> list[int]:
+        """Each allocation that there was no memory for."""
+        return [int(change["bytes"]) for change in self.changes if change["event"] == "refuse"]
+
+    def wait_held(self, condition: Callable[[int], bool], within_s: float = 10.0) -> int:
+        """What is held as soon as it is so that `condition` is true."""
+        wait_until(lambda: condition(self.held_bytes), within_s)
+        return self.held_bytes
+
+    def log(self) -> str:
+        self._log.seek(0)
+        return self._log.read()[-4000:].decode(errors="replace")
+
+    # ---- what others do to it
+
+    def occupy(self, size: int) -> None:
+        """Another program holds `size` bytes of it, and it says so."""
+        self._command("occupy", "occupied", size)
+
+    def hide(self, size: int) -> None:
+        """`size` bytes of what it says is free cannot be allocated, as when it is in fragments."""
+        self._command("hide", "hidden", size)
+
+    def _command(self, verb: str, field: str, size: int) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{verb} {size}\n")
+        self._process.stdin.flush()
+        self._wait(lambda: bool(self.changes) and self.changes[-1][field] == size, STOP_WITHIN_S)
+
+    def _wait(self, condition: Callable[[], Any], within_s: float) -> Any:
+        with self._arrived:
+            assert self._arrived.wait_for(condition, within_s), f"nothing within {within_s} s: {self.log()}"
+            return condition()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            change = json.loads(line)
+            with self._arrived:
+                if change["event"] == "listening":
+                    self._port = change["port"]
+                else:
+                    self.changes.append(change)
+                self._arrived.notify_all()
+        with self._arrived:
+            self._arrived.notify_all()
+
+
+def backend_library() -> Path:
+    """llama.cpp's RPC backend for the installed package."""
+    spec = importlib.util.spec_from_file_location("build_rpc_backend", _BUILD_SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    path: Path = module.library_path()
+    assert path.is_file(), f"cannot find {path}: scripts/test builds it, or scripts/build_rpc_backend.py"
+    return path

@@ -1,0 +1,96 @@
+"""Measuring on a device with a memory of its own: against the device's own count, and fitted into what it has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.model.rpc_device import MIB, NAME, RpcDevice
+from tests.model.test_measure import complete, measured
+from tests.process.child_kit import Child
+
+pytestmark = pytest.mark.model
+
+TOLERANCE = 0.03
+ALL_LAYERS = 99
+SMOLLM2_LAYERS = 31
+"""30, and the output layer."""
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        ("smollm2", {"n-gpu-layers": ALL_LAYERS, "ctx-size": 1024, "parallel": 1}),
+        ("smollm2", {"n-gpu-layers": 10, "ctx-size": 4096, "parallel": 4, "kv-unified": False}),
+        (
+            "gemma",
+            {"n-gpu-layers": ALL_LAYERS, "ctx-size": 2048, "cache-type-k": "q8_0", "cache-type-v": "q8_0"},
+        ),
+    ],
+)
+def test_what_is_measured_is_what_the_device_gives(
+    model: str, options: dict[str, Any], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = request.getfixturevalue(model)
+    with RpcDevice(600 * MIB) as device:
+        device.show_to_children(monkeypatch)
+        found = measured(path, options)
+        told = {each["name"]: each for each in found["devices"]}[NAME]
+        assert (told["total_bytes"], told["free_bytes"]) == (device.total_bytes, device.total_bytes)
+        assert device.peak_bytes == 0, "measuring takes nothing"
+        predicted = found["maximum"]["bytes"][NAME]["total"]
+        with Child("instance", body(path, options)) as child:
+            address = child.wait_state("ready")["address"]
+            assert device.held_bytes == pytest.approx(predicted, rel=TOLERANCE)
+            complete(address, {"prompt": "a " * 50, "max_tokens": 2})
+            assert device.held_bytes == pytest.approx(predicted, rel=TOLERANCE)
+            child.ask_exit()
+            assert child.exit_status(10) == 0
+        device.wait_held(lambda held: held == 0)
+
+
+@pytest.mark.parametrize(
+    ("room_mib", "n_ctx", "n_gpu_layers"),
+    [
+        (300, (8192, 8192), (SMOLLM2_LAYERS, SMOLLM2_LAYERS)),
+        (143, (768, 7936), (SMOLLM2_LAYERS, SMOLLM2_LAYERS)),
+        (57, (512, 512), (1, SMOLLM2_LAYERS - 1)),
+    ],
+)
+def test_a_choice_fits_into_a_device_of_this_size(
+    smollm2: Path,
+    room_mib: int,
+    n_ctx: tuple[int, int],
+    n_gpu_layers: tuple[int, int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """First less context, then, with the smallest one, fewer layers; and the device has room for the one chosen."""
+    with RpcDevice(room_mib * MIB) as device:
+        device.show_to_children(monkeypatch)
+        options = {"fit-ctx": 512, "parallel": 1}
+        chosen = measured(smollm2, options, reserved={NAME: device.total_bytes})["chosen"]
+        assert n_ctx[0] <= chosen["n_ctx"] <= n_ctx[1]
+        assert n_gpu_layers[0] <= chosen["n_gpu_layers"] <= n_gpu_layers[1]
+        options = {"ctx-size": chosen["n_ctx"], "n-gpu-layers": chosen["n_gpu_layers"], "parallel": 1}
+        with Child("instance", body(smollm2, options)) as child:
+            child.wait_state("ready")
+            assert device.held_bytes == pytest.approx(chosen["bytes"][NAME]["total"], rel=TOLERANCE)
+        assert device.refused_bytes == []
+
+
+def test_one_step_more_than_was_chosen_is_too_much(smollm2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with RpcDevice(143 * MIB) as device:
+        device.show_to_children(monkeypatch)
+        options = {"fit-ctx": 512, "parallel": 1}
+        n_ctx = measured(smollm2, options, reserved={NAME: device.total_bytes})["chosen"]["n_ctx"]
+        with Child("instance", body(smollm2, {"ctx-size": n_ctx + 256, "parallel": 1})) as child:
+            failed = child.wait_state("failed")
+            assert child.exit_status(10) == 1
+        assert failed["message"].startswith("cannot load")
+        assert len(device.refused_bytes) == 1
+
+
+def body(path: Path, options: dict[str, Any]) -> dict[str, Any]:
+    return {"model": "m", "path": str(path), "token": "secret", "options": options}
