@@ -67,11 +67,19 @@ class LeaseServer:
         self._on_workers_changed = on_workers_changed
         self._workers: dict[int, Worker] = {}
         self._last_number = 0
+        self._policy = wire.Policy()
         self._acceptor = Acceptor(loop, kernel, listener, self.connected)
 
     def worker_pids(self) -> list[int]:
         """Of the workers that said hello."""
         return [worker.pid for worker in self._workers.values() if worker.pid]
+
+    def announce(self, policy: wire.Policy) -> None:
+        """Tell every worker, now and when it says hello."""
+        self._policy = policy
+        for worker in self._workers.values():
+            if worker.pid:
+                worker.send(policy)
 
     def close(self) -> None:
         self._acceptor.close()
@@ -123,6 +131,7 @@ class LeaseServer:
 
     def _greeted(self, worker: Worker, message: wire.Hello) -> None:
         worker.pid = message.pid
+        worker.send(self._policy)
         for held in message.held[: wire.LEASES_PER_WORKER_MAX]:
             worker.open_leases.add(held.lease)
             self._post(LeaseAnnounced(LeaseKey(worker.number, held.lease), held.child))
@@ -138,7 +147,9 @@ class LeaseServer:
             return
         worker.open_leases.add(message.lease)
         key = LeaseKey(worker.number, message.lease)
-        self._post(LeaseAsked(key, message.model, message.autoload, message.load, message.avoid))
+        self._post(
+            LeaseAsked(key, message.model, message.autoload, message.load, message.avoid, message.client)
+        )
 
     def _lost(self, worker: Worker, reason: str) -> None:
         if reason:

@@ -22,6 +22,7 @@ import msgspec
 from llamad.errors import LlamadError
 from llamad.proxy.connection import Connection, UpstreamBroke
 from llamad.proxy.heads import answer_headers
+from llamad.proxy.meter import Meter
 from llamad.proxy.pool import Pool
 
 log = logging.getLogger(__name__)
@@ -59,11 +60,17 @@ class Answer:
         self.status = connection.status
         self.state = AnswerState.RUNNING
         self.sent_bytes = 0
+        self.meter: Meter | None = None
         headers = {name.lower(): value.lower() for name, value in connection.headers}
         self.is_event_stream = headers.get(b"content-type", b"").startswith(b"text/event-stream")
         self._can_frame = (
             self.is_event_stream and b"content-encoding" not in headers and b"content-length" not in headers
         )
+
+    @property
+    def tokens(self) -> int:
+        """What the answer took, if that is counted. A refusal takes none."""
+        return self.meter.tokens() if self.meter is not None and self.status < 400 else 0
 
     def send_head(self, resp: falcon.asgi.Response) -> None:
         """Hand status, headers and this stream to Falcon."""
@@ -89,6 +96,8 @@ class Answer:
             self.state = AnswerState.WHOLE
             raise StopAsyncIteration
         self.sent_bytes += len(chunk)
+        if self.meter is not None:
+            self.meter.feed(chunk)
         if self._can_frame:
             self._last_two = (self._last_two + chunk[-2:])[-2:]
         return chunk

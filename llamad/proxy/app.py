@@ -1,6 +1,6 @@
 """The ASGI app of a worker: Falcon's router over the handlers, errors as JSON, one place that undoes what was taken.
 
-Front (body limit, cleanup)  ->  Falcon (marks, routes, errors)  ->  handlers  ->  relays  ->  upstreams
+Front (preflights, keys, body limit, cleanup)  ->  Falcon (marks, routes, errors)  ->  handlers  ->  relays  ->  upstreams
 """
 
 from __future__ import annotations
@@ -15,21 +15,24 @@ import falcon.asgi
 import msgspec
 
 from llamad import __version__
-from llamad.errors import LlamadError, RequestError, error_body
+from llamad.errors import LlamadError, error_body
 from llamad.proxy import handlers
+from llamad.proxy.cors import Said
+from llamad.proxy.door import Door
 from llamad.proxy.heads import request_id_of
 from llamad.proxy.lease import LeaseClient
-from llamad.proxy.lookup import INFERENCE_PATHS
+from llamad.proxy.lookup import INFERENCE_PATHS, UNRULED_PATHS
 from llamad.proxy.pool import Pool
 from llamad.proxy.relay import InstanceRelay, SupervisorRelay
 from llamad.proxy.request import (
     CLEANUP_KEY,
+    POSITION_KEY,
     REQUEST_ID_KEY,
     Request,
     check_length,
     cut_short,
     declared_length,
-    retry_after,
+    error_headers,
 )
 from llamad.wire.proxy import ProxySettings
 
@@ -43,37 +46,54 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class Front:
-    """What Falcon cannot do: refuse a body before any of it is taken, and undo whatever way a request's call ends."""
+    """What Falcon cannot do: refuse a body before any of it is taken, and undo whatever way a request's call ends.
 
-    def __init__(self, settings: ProxySettings, leases: LeaseClient, pool: Pool) -> None:
+    `on_tls` is told when the certificate's files have changed.
+    """
+
+    def __init__(self, settings: ProxySettings) -> None:
         self._max_body_bytes = settings.max_body_bytes
-        self._falcon = _falcon_app(settings, leases, pool)
+        self._door = Door()
+        self._falcon = _falcon_app(
+            settings, LeaseClient(settings.lease_socket, self._door.follow), Pool(), self._door
+        )
+
+    def on_tls(self, reload: Callable[[], None]) -> None:
+        """What to do when the certificate's files have changed."""
+        self._door.on_tls = reload
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._falcon(scope, receive, send)
             return
         scope[REQUEST_ID_KEY] = request_id_of(_request_id_given(scope))
+        if scope["method"] == "OPTIONS":
+            await _send_plain(send, 200, b"", self._door.preflight_headers(scope), scope[REQUEST_ID_KEY])
+            return
         with ExitStack() as cleanup:
             scope[CLEANUP_KEY] = cleanup
             try:
+                self._door.admit(scope)
                 check_length(declared_length(scope) or 0, self._max_body_bytes)
                 first = await receive()
                 if first["type"] == "http.disconnect":
                     raise cut_short(0)
-            except RequestError as error:
-                await _send_error(send, error, scope[REQUEST_ID_KEY])
+            except LlamadError as error:
+                await _send_error(send, error, scope[REQUEST_ID_KEY], self._door.browser_headers(scope))
                 return
             await self._falcon(scope, _replay(first, receive), send)
 
 
 def build(settings: ProxySettings) -> Front:
     """The app; it touches neither loop nor socket before its lifespan starts, so it can be built before a fork."""
-    return Front(settings, LeaseClient(settings.lease_socket), Pool())
+    return Front(settings)
 
 
 class _Marks:
     """What every answer carries."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
 
     async def process_response(
         self, req: Request, resp: falcon.asgi.Response, resource: object, req_succeeded: bool
@@ -81,6 +101,10 @@ class _Marks:
         resp.set_header("x-request-id", req.id)
         if resp.get_header("server") is None:
             resp.set_header("server", SERVER)
+        if POSITION_KEY in req.scope:
+            resp.set_header("x-queue-position", str(req.scope[POSITION_KEY]))
+        for name, value in self._door.browser_headers(req.scope):
+            resp.append_header(name, value)
 
 
 class _Links:
@@ -98,8 +122,10 @@ class _Links:
         self._pool.close()
 
 
-def _falcon_app(settings: ProxySettings, leases: LeaseClient, pool: Pool) -> falcon.asgi.App[Any, Any]:
-    middleware: list[Any] = [_Marks(), handlers.NoWebSockets(), _Links(leases, pool)]
+def _falcon_app(
+    settings: ProxySettings, leases: LeaseClient, pool: Pool, door: Door
+) -> falcon.asgi.App[Any, Any]:
+    middleware: list[Any] = [_Marks(door), handlers.NoWebSockets(), _Links(leases, pool)]
     app = falcon.asgi.App(request_type=Request, middleware=middleware)
     # An answer that an upstream sent without a type goes on without one.
     app.resp_options.default_media_type = None  # type: ignore[assignment]
@@ -116,9 +142,9 @@ def _add_routes(
     instances: InstanceRelay,
     supervisor: SupervisorRelay,
 ) -> None:
-    inference = handlers.Inference(instances, settings.max_body_bytes)
     for path in INFERENCE_PATHS:
-        app.add_route(path, inference)
+        ruled = path not in UNRULED_PATHS
+        app.add_route(path, handlers.Inference(instances, settings.max_body_bytes, ruled))
     app.add_route("/props", handlers.Props(instances, supervisor))
     app.add_route("/slots", handlers.InstanceRead(instances))
     app.add_route("/lora-adapters", handlers.InstanceRead(instances))
@@ -137,8 +163,8 @@ async def _answer_llamad_error(
     req: Request, resp: falcon.asgi.Response, error: LlamadError, params: dict[str, Any]
 ) -> None:
     handlers.answer_json(resp, error.status, msgspec.json.encode(error.body()))
-    if error.retry_after_s is not None:
-        resp.set_header("retry-after", retry_after(error.retry_after_s))
+    for name, value in error_headers(error):
+        resp.set_header(name, value)
 
 
 async def _answer_falcon_error(
@@ -164,15 +190,22 @@ async def _answer_unexpected(
     handlers.answer_json(resp, 500, msgspec.json.encode(body))
 
 
-async def _send_error(send: Send, error: LlamadError, request_id: str) -> None:
+async def _send_error(send: Send, error: LlamadError, request_id: str, more: Said) -> None:
     body = msgspec.json.encode(error.body())
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % len(body)),
-        (b"server", SERVER.encode()),
-        (b"x-request-id", request_id.encode()),
+    headers = [("content-type", "application/json"), *error_headers(error), *more]
+    await _send_plain(send, error.status, body, headers, request_id)
+
+
+async def _send_plain(send: Send, status: int, body: bytes, headers: Said, request_id: str) -> None:
+    """An answer without Falcon."""
+    said = [
+        *headers,
+        ("content-length", str(len(body))),
+        ("server", SERVER),
+        ("x-request-id", request_id),
     ]
-    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in said]
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
     await send({"type": "http.response.body", "body": body})
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from llamad import __version__
 from llamad.errors import LlamadError
-from llamad.proxy.lookup import Wish, model_missing, wish_of_body, wish_of_query
+from llamad.proxy.lookup import Wish, is_form, model_missing, wish_of_body, wish_of_query
 from llamad.proxy.relay import InstanceRelay, SupervisorRelay
 from llamad.proxy.request import Request
 from llamad.units import MIB
@@ -21,16 +21,22 @@ Response = falcon.asgi.Response
 
 
 class Inference:
-    """`POST` of the inference routes: the model is named in the body, and loads when it has to."""
+    """`POST` of the inference routes: the model is named in the body, and loads when it has to.
 
-    def __init__(self, instances: InstanceRelay, max_body_bytes: int) -> None:
+    `ruled`: the model's request rules speak of this kind of body.
+    """
+
+    def __init__(self, instances: InstanceRelay, max_body_bytes: int, ruled: bool) -> None:
         self._instances = instances
         self._max_body_bytes = max_body_bytes
+        self._ruled = ruled
 
     async def on_post(self, req: Request, resp: Response) -> None:
         body = await req.read_body(self._max_body_bytes)
-        wish = wish_of_body(req.content_type or "", body, req.query_string)
-        await self._instances.send(req, resp, wish, body)
+        content_type = req.content_type or ""
+        wish = wish_of_body(content_type, body, req.query_string)
+        ruled = self._ruled and not is_form(content_type)
+        await self._instances.send(req, resp, wish._replace(ruled=ruled), body)
 
 
 class InstanceRead:

@@ -9,6 +9,9 @@ import re
 import uuid
 from collections.abc import Iterable
 
+from llamad.proxy import cors
+from llamad.wire.policy import CLIENT_HEADER
+
 Header = tuple[bytes, bytes]
 
 _OF_A_HOP = frozenset(
@@ -24,8 +27,11 @@ _OF_A_HOP = frozenset(
         b"upgrade",
     )
 )
-# Said anew towards an instance. `expect` has been answered here; the client's key is no business of an instance.
-_OF_A_REQUEST = frozenset((b"host", b"content-length", b"expect", b"authorization", b"x-request-id"))
+# Said anew towards an upstream. `expect` has been answered here; the client's key is no business of an instance; whose
+# request it is is for us to say.
+_OF_A_REQUEST = frozenset(
+    (b"host", b"content-length", b"expect", b"authorization", b"x-api-key", b"x-request-id", CLIENT_HEADER)
+)
 _SANE_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
@@ -45,6 +51,7 @@ def request_head(
     authorization: bytes | None,
     body_bytes: int,
     request_id: str,
+    client: str = "",
 ) -> bytes:
     """The head of a request to an upstream; `target` is the path and query as they came."""
     headers = list(headers)
@@ -53,6 +60,8 @@ def request_head(
     parts.extend(b"%s: %s\r\n" % header for header in headers if header[0].lower() not in gone)
     if authorization:
         parts.append(b"authorization: %s\r\n" % authorization)
+    if client:
+        parts.append(b"%s: %s\r\n" % (CLIENT_HEADER, client.encode()))
     if body_bytes or method != "GET":
         parts.append(b"content-length: %d\r\n" % body_bytes)
     parts.append(b"x-request-id: %s\r\n\r\n" % request_id.encode())
@@ -60,12 +69,15 @@ def request_head(
 
 
 def answer_headers(headers: list[Header]) -> list[tuple[str, str]]:
-    """The headers of an upstream's answer that go on to the client; its content length stays."""
+    """The headers of an upstream's answer that go on to the client; its content length stays.
+
+    What it says to browsers does not: the front says that itself.
+    """
     gone = _OF_A_HOP | _named_in_connection(headers) | {b"x-request-id"}
     return [
         (name.decode("latin-1"), value.decode("latin-1"))
         for name, value in headers
-        if name.lower() not in gone
+        if name.lower() not in gone and not name.lower().startswith(cors.PREFIX)
     ]
 
 

@@ -9,8 +9,10 @@ next `hello`, so that a supervisor does not evict under them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+from collections.abc import Callable
 from typing import cast
 
 from llamad.errors import LlamadError, ProtocolError, UnavailableError
@@ -20,6 +22,8 @@ RECONNECT_FIRST_S = 0.05
 RECONNECT_MAX_S = 2.0
 # Once a stream has broken, the supervisor tells why as soon as it has reaped the child; clients wait that long for it.
 REASON_WITHIN_S = 0.5
+# The first policy follows the first hello at once; a worker that serves before would turn its first clients away.
+POLICY_WITHIN_S = 2.0
 
 log = logging.getLogger(__name__)
 
@@ -35,12 +39,12 @@ class Lease:
         self.model = granted.model
         self.address = granted.address
         self.token = granted.token
+        self.rules = granted.rules
 
-    def release(self, outcome: str, *, status: int = 0, sent_bytes: int = 0, took_s: float = 0.0) -> None:
-        self._leases.release(
-            self,
-            wire.Release(self.number, outcome=outcome, status=status, sent_bytes=sent_bytes, took_s=took_s),
-        )
+    def release(
+        self, outcome: str, *, status: int = 0, sent_bytes: int = 0, took_s: float = 0.0, tokens: int = 0
+    ) -> None:
+        self._leases.release(self, wire.Release(self.number, outcome, status, sent_bytes, took_s, tokens))
 
     async def why_ended(self) -> str | None:
         """What the supervisor says of the child's end, if it does so soon."""
@@ -58,12 +62,15 @@ class Lease:
 
 
 class LeaseClient:
-    """Asks and holds leases over a connection that comes back by itself."""
+    """Asks and holds leases over a connection that comes back by itself. `on_policy` gets each policy."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, on_policy: Callable[[wire.Policy], None] = lambda policy: None) -> None:
         self._path = path
+        self._on_policy = on_policy
+        self._policy_came = asyncio.Event()
         self._next = 0
         self._asked: dict[int, asyncio.Future[Lease]] = {}
+        self._on_queued: dict[int, Callable[[int], None]] = {}
         self._held: dict[int, Lease] = {}
         self._link: _Link | None = None
         self._connector: asyncio.Task[None] | None = None
@@ -79,6 +86,10 @@ class LeaseClient:
     async def start(self) -> None:
         """Connect, and keep connected until `stop`. Returns after the first try, whether it succeeded or not."""
         await self._try_connect()
+        if self._link is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(POLICY_WITHIN_S):
+                    await self._policy_came.wait()
         self._connector = asyncio.create_task(self._keep_connected())
 
     async def stop(self) -> None:
@@ -90,9 +101,19 @@ class LeaseClient:
             link.close()
 
     async def ask(
-        self, model: str, *, autoload: bool | None = None, load: bool = True, avoid: int = 0
+        self,
+        model: str,
+        *,
+        autoload: bool | None = None,
+        load: bool = True,
+        avoid: int = 0,
+        client: str = "",
+        on_queued: Callable[[int], None] | None = None,
     ) -> Lease:
-        """Wait for a lease. Raises LlamadError with the supervisor's own refusal, or `supervisor-gone`."""
+        """Wait for a lease. Raises LlamadError with the supervisor's own refusal, or `supervisor-gone`.
+
+        `on_queued` is told each position in the queue.
+        """
         if self._link is None:
             raise _supervisor_gone()
         if len(self._asked) + len(self._held) >= wire.LEASES_PER_WORKER_MAX:
@@ -105,12 +126,16 @@ class LeaseClient:
         number = self._next
         answer: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
         self._asked[number] = answer
-        self._send(wire.Ask(number, model, autoload=autoload, load=load, avoid=avoid))
+        if on_queued is not None:
+            self._on_queued[number] = on_queued
+        self._send(wire.Ask(number, model, autoload=autoload, load=load, avoid=avoid, client=client))
         try:
             return await answer
         except asyncio.CancelledError:
             self._withdraw(number, answer)
             raise
+        finally:
+            self._on_queued.pop(number, None)
 
     def release(self, lease: Lease, message: wire.Release) -> None:
         if self._held.pop(lease.number, None) is not None:
@@ -142,7 +167,11 @@ class LeaseClient:
                 if message.lease in self._held:
                     self._held[message.lease].child_ended(message)
             case wire.Queued():
-                pass
+                if message.lease in self._on_queued:
+                    self._on_queued[message.lease](message.position)
+            case wire.Policy():
+                self._on_policy(message)
+                self._policy_came.set()
 
     def _granted(self, message: wire.Granted) -> None:
         answer = self._asked.get(message.lease)

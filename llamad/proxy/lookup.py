@@ -41,17 +41,21 @@ INFERENCE_PATHS = (
     "/v1/messages/count_tokens",
 )
 
+# What they take is text, not a request to generate.
+UNRULED_PATHS = frozenset(("/tokenize", "/detokenize", "/apply-template"))
+
 _TRUE = {"true", "1", "on", "yes"}
 _FALSE = {"false", "0", "off", "no"}
 _WORD_BY_TYPE = {bool: "boolean", int: "number", float: "number", list: "array", dict: "object"}
 
 
 class Wish(NamedTuple):
-    """What to ask a lease for; see `llamad.wire.lease.Ask`."""
+    """What to ask a lease for; see `llamad.wire.lease.Ask`. `ruled`: the model's rules may change the body."""
 
     model: str
     autoload: bool | None = None
     load: bool = True
+    ruled: bool = False
 
 
 class _Named(msgspec.Struct):
@@ -63,11 +67,13 @@ _decode_name = msgspec.json.Decoder(_Named).decode
 
 def wish_of_body(content_type: str, body: bytes | bytearray, query: str) -> Wish:
     """The wish of an inference request. Raises RequestError (400) with a kind for each way to get it wrong."""
-    if content_type.lower().startswith("multipart/form-data"):
-        model = _model_in_form(content_type, body)
-    else:
-        model = _model_in_json(body)
+    model = _model_in_form(content_type, body) if is_form(content_type) else _model_in_json(body)
     return Wish(_checked(model), autoload=_autoload(query))
+
+
+def is_form(content_type: str) -> bool:
+    """Whether a body is fields and files, of which only `model` is looked at."""
+    return content_type.lower().startswith("multipart/form-data")
 
 
 def wish_of_query(query: str) -> Wish | None:

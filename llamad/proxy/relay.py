@@ -17,8 +17,10 @@ from llamad.proxy.connection import UpstreamBroke
 from llamad.proxy.heads import request_head, target_of
 from llamad.proxy.lease import Lease, LeaseClient
 from llamad.proxy.lookup import Wish
+from llamad.proxy.meter import Meter
 from llamad.proxy.pool import Pool
 from llamad.proxy.request import Request
+from llamad.proxy.rules import apply
 
 ATTEMPTS_MAX = 2
 
@@ -42,11 +44,19 @@ class InstanceRelay:
         """Answer with the instance's answer. Raises LlamadError: a refusal, or 502 `instance-died`."""
         avoid = 0
         for attempt in range(1, ATTEMPTS_MAX + 1):
-            lease = await self._leases.ask(wish.model, autoload=wish.autoload, load=wish.load, avoid=avoid)
+            lease = await self._leases.ask(
+                wish.model,
+                autoload=wish.autoload,
+                load=wish.load,
+                avoid=avoid,
+                client=req.client,
+                on_queued=req.note_position,
+            )
             run = _Run(lease)
             req.cleanup.callback(run.end)
+            sent = apply(lease.rules, body) if lease.rules is not None and wish.ruled else body
             try:
-                connection = await self._pool.exchange(lease.address, _instance_head(req, lease, body), body)
+                connection = await self._pool.exchange(lease.address, _instance_head(req, lease, sent), sent)
             except UpstreamBroke as broke:
                 error = await _instance_died(lease, broke) if attempt == ATTEMPTS_MAX else None
                 run.end("died")
@@ -55,6 +65,7 @@ class InstanceRelay:
                 avoid = lease.child
                 continue
             run.answer = Answer(self._pool, lease.address, connection, partial(_instance_died, lease))
+            run.answer.meter = Meter(len(body)) if req.metered else None
             run.answer.send_head(resp)
             return
 
@@ -69,16 +80,18 @@ class _Run:
 
     def end(self, outcome: str | None = None) -> None:
         """Give back connection and lease. Idempotent."""
-        status = sent_bytes = 0
+        status = sent_bytes = tokens = 0
         if self.answer is not None:
             self.answer.end()
             outcome = outcome or _OUTCOME[self.answer.state]
             status, sent_bytes = self.answer.status, self.answer.sent_bytes
+            tokens = self.answer.tokens
         self._lease.release(
             outcome or "hung-up",
             status=status,
             sent_bytes=sent_bytes,
             took_s=time.monotonic() - self._started,
+            tokens=tokens,
         )
 
 
@@ -91,7 +104,7 @@ class SupervisorRelay:
 
     async def send(self, req: Request, resp: falcon.asgi.Response, body: Body) -> None:
         """Answer with the supervisor's answer, however long it takes. Raises LlamadError (503 `supervisor-gone`)."""
-        head = _head(req, host="llamad", authorization=None, body=body)
+        head = _head(req, host="llamad", authorization=None, body=body, client=req.client)
         try:
             connection = await self._pool.exchange(self._address, head, body)
         except UpstreamBroke as broke:
@@ -106,7 +119,7 @@ def _instance_head(req: Request, lease: Lease, body: Body) -> bytes:
     return _head(req, host=host, authorization=b"Bearer " + lease.token.encode(), body=body)
 
 
-def _head(req: Request, *, host: str, authorization: bytes | None, body: Body) -> bytes:
+def _head(req: Request, *, host: str, authorization: bytes | None, body: Body, client: str = "") -> bytes:
     scope = req.scope
     return request_head(
         scope["method"],
@@ -116,6 +129,7 @@ def _head(req: Request, *, host: str, authorization: bytes | None, body: Body) -
         authorization=authorization,
         body_bytes=len(body),
         request_id=req.id,
+        client=client,
     )
 
 

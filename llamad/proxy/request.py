@@ -12,10 +12,12 @@ from typing import Any, cast
 
 import falcon.asgi
 
-from llamad.errors import RequestError
+from llamad.errors import LlamadError, RequestError
+from llamad.proxy.gate import CLIENT, KEY
 
 CLEANUP_KEY = "llamad.cleanup"
 REQUEST_ID_KEY = "llamad.request_id"
+POSITION_KEY = "llamad.queue_position"
 
 
 class Request(falcon.asgi.Request):
@@ -34,6 +36,21 @@ class Request(falcon.asgi.Request):
     @property
     def id(self) -> str:
         return cast(str, self.scope[REQUEST_ID_KEY])
+
+    @property
+    def client(self) -> str:
+        """Whose request this is: a key's public name, or an address."""
+        return cast(str, self.scope.get(CLIENT, ""))
+
+    @property
+    def metered(self) -> bool:
+        """Whether the tokens of its answer count."""
+        key = self.scope.get(KEY)
+        return key is not None and key.metered
+
+    def note_position(self, position: int) -> None:
+        """Where it stood in the queue when it came."""
+        self.scope.setdefault(POSITION_KEY, position)
 
     async def read_body(self, max_bytes: int) -> bytes | bytearray:
         """The whole body. Raises RequestError: 413 over `max_bytes`, 408 when it ends early or stalls.
@@ -78,9 +95,14 @@ def check_length(length_bytes: int, max_bytes: int) -> None:
         )
 
 
-def retry_after(seconds: float) -> str:
-    """The header's whole seconds, never too early."""
-    return str(max(1, math.ceil(seconds)))
+def error_headers(error: LlamadError) -> list[tuple[str, str]]:
+    """What an error says in headers: when to come again (whole seconds, never too early), how to say a key."""
+    headers = []
+    if error.retry_after_s is not None:
+        headers.append(("retry-after", str(max(1, math.ceil(error.retry_after_s)))))
+    if error.status == 401:
+        headers.append(("www-authenticate", 'Bearer realm="llamad"'))
+    return headers
 
 
 def cut_short(so_far_bytes: int) -> RequestError:

@@ -10,23 +10,31 @@ most touch names that gunicorn does not promise:
   nor a client's keep-alive pool decides how long a drain takes;
 * a connection that is closed while its client still sends gets a moment in which the client can read why;
 * refusals of the HTTP layer are JSON; a connection has a time limit for its first head too; there is a limit on
-  connections; WebSocket upgrades are left to the app to refuse.
+  connections; WebSocket upgrades are left to the app to refuse;
+* with TLS a certificate that cannot be used ends the worker, where gunicorn would serve without TLS on the same port; a
+  renewed one counts from the next handshake on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
+import ssl
 from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+from gunicorn.arbiter import Arbiter
 from gunicorn.asgi.protocol import ASGIProtocol
 from gunicorn.workers import gasgi
 
 from llamad.errors import error_body
+from llamad.proxy.certificate import Certificate
 from llamad.proxy.process import die_with_parent, set_title
+
+log = logging.getLogger(__name__)
 
 STOP_SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT))
 DRAIN_BEAT_S = 0.25
@@ -101,14 +109,16 @@ class FrontProtocol(ASGIProtocol):  # type: ignore[misc]
         """
         receiver = self._body_receiver
         unread = receiver is not None and not receiver._complete
-        if self._closed or not (unread or self._refused) or not self.transport.can_write_eof():
+        if self._closed or not (unread or self._refused):
             super()._close_transport()
             return
         self._closed = True
         self._callback_parser = None  # what still comes is dropped
         self._resume_reading()
-        with contextlib.suppress(OSError, RuntimeError):
-            self.transport.write_eof()
+        # TLS has no half to close; there the length of the answer has to do.
+        if self.transport.can_write_eof():
+            with contextlib.suppress(OSError, RuntimeError):
+                self.transport.write_eof()
         self._linger = self.worker.loop.call_later(LINGER_S, self.transport.abort)
 
     def _is_websocket_upgrade(self, request: Any) -> bool:
@@ -144,6 +154,18 @@ class FrontWorker(gasgi.ASGIWorker):  # type: ignore[misc]
     def init_signals(self) -> None:
         for number in self.SIGNALS:
             signal.signal(number, signal.SIG_DFL)
+
+    def _get_ssl_context(self) -> ssl.SSLContext | None:
+        settings = self.app.settings
+        if not settings.ssl_cert_file:
+            return None
+        try:
+            certificate = Certificate(settings.ssl_cert_file, settings.ssl_key_file)
+        except OSError as error:
+            log.error("cannot use the certificate %s: %s", settings.ssl_cert_file, error)
+            raise SystemExit(Arbiter.WORKER_BOOT_ERROR) from None
+        self.asgi.on_tls(certificate.renew)
+        return certificate.context
 
     async def _serve(self) -> None:
         super().init_signals()

@@ -15,6 +15,7 @@ Rules that both ends rely on:
   `hello.held`.
 * `ended` tells the holder of a lease why the process behind it is gone. It needs no answer; the worker still says
   `release`.
+* `policy` follows every `hello` at once, and comes again whole whenever it changes. A worker without one serves nobody.
 """
 
 from __future__ import annotations
@@ -26,8 +27,11 @@ import msgspec
 
 from llamad.errors import ProtocolError
 from llamad.wire.lines import LineBuffer
+from llamad.wire.policy import Cors, Key, Rules
 
 LINE_BYTES_MAX = 64 * 1024
+# A policy with as many keys as there may be is one line, too.
+LINE_TO_WORKER_BYTES_MAX = 1 << 20
 LEASES_PER_WORKER_MAX = 8192
 
 
@@ -77,16 +81,32 @@ class Cancel(Message, frozen=True):
 
 
 class Release(Message, frozen=True):
-    """The request is over. `outcome`: `ok`, `hung-up` (client left), `died` (instance broke off), `failed`."""
+    """The request is over. `outcome`: `ok`, `hung-up` (client left), `died` (instance broke off), `failed`.
+
+    `tokens`: prompt and answer together, counted for metered keys only.
+    """
 
     lease: int
     outcome: str = "ok"
     status: int = 0
     sent_bytes: int = 0
     took_s: float = 0.0
+    tokens: int = 0
 
 
 # ---- supervisor to worker
+
+
+class Policy(Message, frozen=True):
+    """Who may come in and what browsers may do. `closed`: a key is needed; without it `keys` has none.
+
+    `tls`: changes when the certificate's files have changed, which are then to be read again.
+    """
+
+    closed: bool = False
+    keys: tuple[Key, ...] = ()
+    cors: Cors = Cors()
+    tls: str = ""
 
 
 class Queued(Message, frozen=True):
@@ -99,7 +119,7 @@ class Queued(Message, frozen=True):
 class Granted(Message, frozen=True):
     """Send the request to `address` (`127.0.0.1:PORT` or `unix:/path`) with `Authorization: Bearer token`.
 
-    `model` is the id that the alias resolved to.
+    `model` is the id that the alias resolved to. `rules`: how the request's body is changed first.
     """
 
     lease: int
@@ -107,6 +127,7 @@ class Granted(Message, frozen=True):
     model: str
     address: str
     token: str
+    rules: Rules | None = None
 
 
 class Refused(Message, frozen=True):
@@ -129,7 +150,7 @@ class Ended(Message, frozen=True):
 
 
 FromWorker = Hello | Ask | Cancel | Release
-FromSupervisor = Queued | Granted | Refused | Ended
+FromSupervisor = Policy | Queued | Granted | Refused | Ended
 
 _encode = msgspec.json.Encoder().encode
 _decode_from_worker = msgspec.json.Decoder(FromWorker).decode
@@ -145,7 +166,7 @@ class WorkerSide:
     """Decoder of a worker's end."""
 
     def __init__(self) -> None:
-        self._lines = LineBuffer(LINE_BYTES_MAX)
+        self._lines = LineBuffer(LINE_TO_WORKER_BYTES_MAX)
 
     def feed(self, data: bytes) -> list[FromSupervisor]:
         return [_decoded(_decode_from_supervisor, line) for line in self._lines.feed(data)]

@@ -72,17 +72,21 @@ class Worker:
         self.connection = connection
         self.connection.setblocking(False)
         self.protocol = wire.WorkerSide()
+        self.policies: list[wire.Policy] = []
 
     def say(self, *messages: wire.Message) -> None:
         self.connection.sendall(b"".join(map(wire.encode, messages)))
         self.bench.turn()
 
     def hear(self) -> list[wire.FromSupervisor]:
+        """What has come since, without policies, which are kept apart."""
         self.bench.turn()
         try:
-            return self.protocol.feed(self.connection.recv(1 << 20))
+            heard = self.protocol.feed(self.connection.recv(1 << 20))
         except BlockingIOError:
             return []
+        self.policies += [message for message in heard if isinstance(message, wire.Policy)]
+        return [message for message in heard if not isinstance(message, wire.Policy)]
 
     def dropped(self) -> bool:
         self.bench.turn()
@@ -199,3 +203,16 @@ def test_split_at_any_byte(bench: Bench, cut: int) -> None:
     worker.connection.sendall(data[cut:])
     bench.turn()
     assert bench.events == [LeaseAsked(LeaseKey(1, 1), "m")]
+
+
+def test_a_policy_follows_each_hello_and_each_change(bench: Bench) -> None:
+    first = bench.worker(wire.Hello(1))
+    silent = bench.worker()
+    closed = wire.Policy(closed=True, tls="2")
+    bench.server.announce(closed)
+    second = bench.worker(wire.Hello(2))
+    for worker in (first, silent, second):
+        worker.hear()
+    assert first.policies == [wire.Policy(), closed]
+    assert silent.policies == []
+    assert second.policies == [closed]

@@ -34,6 +34,7 @@ class FakeSupervisor:
     def __init__(self, folder: Path) -> None:
         self.lease_socket = folder / "lease.sock"
         self.admin_socket = folder / "admin.sock"
+        self.policy = wire.Policy()
         self.answers: dict[str, Callable[[wire.Ask], wire.Message]] = {}
         self.told: list[wire.Message] = []
         self.workers: list[Worker] = []
@@ -71,6 +72,12 @@ class FakeSupervisor:
         """Say something to a worker, by default to the first that lives."""
         target = worker or next(worker for worker in self.workers if not worker.gone)
         self._do(self._send(target, wire.encode(message)))
+
+    def change(self, policy: wire.Policy) -> None:
+        """As after a reload."""
+        self.policy = policy
+        for worker in [worker for worker in self.workers if not worker.gone]:
+            self._do(self._send(worker, wire.encode(policy)))
 
     def send_raw(self, data: bytes) -> None:
         self._do(self._send(next(worker for worker in self.workers if not worker.gone), data))
@@ -130,6 +137,7 @@ class FakeSupervisor:
         self.told.append(message)
         if isinstance(message, wire.Hello):
             worker.pid = message.pid
+            worker.writer.write(wire.encode(self.policy))
         if isinstance(message, wire.Ask) and message.model in self.answers:
             answer = self.answers[message.model](message)
             if isinstance(answer, wire.Refused):
