@@ -94,7 +94,7 @@ class Limit:
         self.device = registry.ggml_backend_dev_by_type(0)
         buffer_type = base.ggml_backend_dev_buffer_type(self.device)
         self._account = account
-        self._real_alloc = _Alloc(_slot(buffer_type, _TYPE_ALLOC).value)
+        self._real_alloc = _Alloc(_slot(buffer_type, _TYPE_ALLOC).value or 0)
         self._real_free: Any = None
         self._callbacks = _GetMemory(self._get_memory), _Alloc(self._alloc), _Free(self._free)
         _replace(self.device, _DEVICE_GET_MEMORY, self._callbacks[0])
@@ -110,7 +110,7 @@ class Limit:
         assert buffer, "the machine itself has no memory left"
         self._account.name(buffer, size)
         if self._real_free is None:
-            self._real_free = _Free(_slot(buffer, _BUFFER_FREE).value)
+            self._real_free = _Free(_slot(buffer, _BUFFER_FREE).value or 0)
         _replace(buffer, _BUFFER_FREE, self._callbacks[2])
         return buffer
 
