@@ -4,7 +4,7 @@ One connection a worker, many leases on it; each message is a line of JSON with 
 worker; the supervisor knows it as (worker, lease). From the worker's side:
 
     ASKED --queued*--> QUEUED --granted--> GRANTED --release--> RELEASED
-    ASKED, QUEUED --refused--> REFUSED            GRANTED --detach--> DETACHED --release--> RELEASED
+    ASKED, QUEUED --refused--> REFUSED            GRANTED --detach--> DETACHED
     ASKED, QUEUED --cancel--> CANCELLED           (a grant that crosses a cancel is void: the supervisor has freed it)
 
 Rules that both ends rely on:
@@ -33,6 +33,8 @@ LINE_BYTES_MAX = 64 * 1024
 # A policy with as many keys as there may be is one line, too.
 LINE_TO_WORKER_BYTES_MAX = 1 << 20
 LEASES_PER_WORKER_MAX = 8192
+LOOKUP_MAX = 64
+"""Conversations in one `lookup`, and in its answer."""
 
 
 class Message(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower, omit_defaults=True):
@@ -63,7 +65,11 @@ class Ask(Message, frozen=True):
     `autoload`: None = the daemon's rule, else the request's own wish. `load=False` asks for a lease only if the model
     is resident now and counts as no use (reads such as /props). `avoid` is the number of a child that this worker has
     just seen die under the same request: the answer is never a grant on it unless it turns out to be alive. `client`:
-    whose turn it is goes round these (a key's name or a peer's address, never a key).
+    whose turn it is goes round these (a key's name or a peer's address, never a key). `slot=False`: it keeps the process
+    busy, but takes none of its slots (a WebSocket). `progress`: say `progress` while it loads.
+
+    `conversation` "": a request that ends with its client. `ticket`: of this request's earlier grant, when its instance
+    has died and it asks again.
     """
 
     lease: int
@@ -72,6 +78,11 @@ class Ask(Message, frozen=True):
     load: bool = True
     avoid: int = 0
     client: str = ""
+    slot: bool = True
+    progress: bool = False
+    conversation: str = ""
+    owner: str = ""
+    ticket: int = 0
 
 
 class Cancel(Message, frozen=True):
@@ -92,6 +103,36 @@ class Release(Message, frozen=True):
     sent_bytes: int = 0
     took_s: float = 0.0
     tokens: int = 0
+
+
+class Detach(Message, frozen=True):
+    """The client of this conversation is gone, and its instance goes on."""
+
+    lease: int
+
+
+class Where(Message, frozen=True):
+    """Ask for a lease on the instance that has this conversation. It is no use of the model and never loads it."""
+
+    lease: int
+    conversation: str
+    owner: str = ""
+
+
+class Lookup(Message, frozen=True):
+    """Which of these conversations are there? An id stands for itself and for any that begins with it and `::`."""
+
+    lease: int
+    conversations: list[str]
+    owner: str = ""
+
+
+class Stop(Message, frozen=True):
+    """End this conversation and forget it, whatever it is doing; if there is none, that is as good."""
+
+    lease: int
+    conversation: str
+    owner: str = ""
 
 
 # ---- supervisor to worker
@@ -119,7 +160,8 @@ class Queued(Message, frozen=True):
 class Granted(Message, frozen=True):
     """Send the request to `address` (`127.0.0.1:PORT` or `unix:/path`) with `Authorization: Bearer token`.
 
-    `model` is the id that the alias resolved to. `rules`: how the request's body is changed first.
+    `model` is the id that the alias resolved to. `rules`: how the request's body is changed first. `ticket` 0: it is no
+    conversation.
     """
 
     lease: int
@@ -128,6 +170,14 @@ class Granted(Message, frozen=True):
     address: str
     token: str
     rules: Rules | None = None
+    ticket: int = 0
+
+
+class Progress(Message, frozen=True):
+    """The model that this lease waits for is loaded this far, 0.0 to 1.0."""
+
+    lease: int
+    value: float
 
 
 class Refused(Message, frozen=True):
@@ -149,8 +199,35 @@ class Ended(Message, frozen=True):
     message: str
 
 
-FromWorker = Hello | Ask | Cancel | Release
-FromSupervisor = Policy | Queued | Granted | Refused | Ended
+class Place(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a conversation is. `address` empty: it has no instance, it waits for one or has lost it (`over`).
+
+    `started_at`: seconds since the epoch.
+    """
+
+    conversation: str
+    started_at: int
+    over: bool = False
+    ticket: int = 0
+    address: str = ""
+    token: str = ""
+
+
+class Found(Message, frozen=True):
+    """The answer to a `lookup`: those that are there, at most LOOKUP_MAX."""
+
+    lease: int
+    places: list[Place]
+
+
+class Stopped(Message, frozen=True):
+    """The answer to a `stop`."""
+
+    lease: int
+
+
+FromWorker = Hello | Ask | Cancel | Release | Detach | Where | Lookup | Stop
+FromSupervisor = Policy | Queued | Progress | Granted | Refused | Ended | Found | Stopped
 
 _encode = msgspec.json.Encoder().encode
 _decode_from_worker = msgspec.json.Decoder(FromWorker).decode
@@ -206,23 +283,31 @@ class LeaseState(Enum):
     REFUSED = "refused"
     CANCELLED = "cancelled"
     RELEASED = "released"
+    DETACHED = "detached"
 
 
 TRANSITIONS: dict[LeaseState, dict[str, LeaseState]] = {
     LeaseState.ASKED: {
         "queued": LeaseState.QUEUED,
+        "progress": LeaseState.QUEUED,
         "granted": LeaseState.GRANTED,
         "refused": LeaseState.REFUSED,
         "cancel": LeaseState.CANCELLED,
     },
     LeaseState.QUEUED: {
         "queued": LeaseState.QUEUED,
+        "progress": LeaseState.QUEUED,
         "granted": LeaseState.GRANTED,
         "refused": LeaseState.REFUSED,
         "cancel": LeaseState.CANCELLED,
     },
-    LeaseState.GRANTED: {"ended": LeaseState.GRANTED, "release": LeaseState.RELEASED},
+    LeaseState.GRANTED: {
+        "ended": LeaseState.GRANTED,
+        "release": LeaseState.RELEASED,
+        "detach": LeaseState.DETACHED,
+    },
     LeaseState.REFUSED: {},
     LeaseState.CANCELLED: {},
     LeaseState.RELEASED: {},
+    LeaseState.DETACHED: {},
 }

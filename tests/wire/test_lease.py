@@ -9,14 +9,22 @@ from llamad.wire import lease as wire
 from llamad.wire.lease import (
     Ask,
     Cancel,
+    Detach,
     Ended,
+    Found,
     Granted,
     Held,
     Hello,
+    Lookup,
+    Place,
+    Progress,
     Queued,
     Refused,
     Release,
+    Stop,
+    Stopped,
     SupervisorSide,
+    Where,
     WorkerSide,
 )
 
@@ -26,12 +34,21 @@ FROM_WORKER = [
     Ask(2, "a", load=False, avoid=7),
     Cancel(1),
     Release(2, "died", 502, 1234, 0.5),
+    Ask(3, "a", slot=False, progress=True, conversation="c::a", owner="alice", ticket=4),
+    Detach(3),
+    Where(4, "c::a", "alice"),
+    Lookup(5, ["c", "d"]),
+    Stop(6, "c::a", "alice"),
 ]
 FROM_SUPERVISOR = [
     Queued(1, 2),
     Granted(1, 4, "a", "127.0.0.1:4711", "secret"),
     Refused(2, "queue-full", 429, "cannot queue", 5.0, {"n": 1}),
     Ended(1, "instance-died", "cannot finish"),
+    Progress(1, 0.5),
+    Granted(3, 4, "a", "unix:/run/i.sock", "secret", ticket=12),
+    Found(5, [Place("c::a", 1700000000, ticket=12, address="127.0.0.1:1", token="t"), Place("d", 1, True)]),
+    Stopped(6),
 ]
 
 
@@ -65,6 +82,7 @@ def test_a_broken_message_is_a_protocol_error(line: bytes) -> None:
 
 def test_the_table_knows_no_way_out_of_an_end() -> None:
     ends = {wire.LeaseState.REFUSED, wire.LeaseState.CANCELLED, wire.LeaseState.RELEASED}
+    ends.add(wire.LeaseState.DETACHED)
     assert {state for state, ways in wire.TRANSITIONS.items() if not ways} == ends
     reached = {to for ways in wire.TRANSITIONS.values() for to in ways.values()}
     assert reached | {wire.LeaseState.ASKED} == set(wire.LeaseState)
