@@ -109,6 +109,13 @@ class Kernel:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
 
+    def session_of(self, pid: int) -> int:
+        """The session that a process is in, 0 when it is gone or in another pid namespace."""
+        try:
+            return os.getsid(pid)
+        except OSError:
+            return 0
+
     # ---- pipes
 
     def pipe(self) -> tuple[int, int]:

@@ -48,6 +48,9 @@ _FIXED = {
     "PYTHONUNBUFFERED": "1",
 }
 
+# GPUs in the order in which the books know them (`gpus`).
+_UNLESS_SET = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
 
 def child_environment(
     environ: Mapping[str, str], role: str, extra: Mapping[str, str] | None = None
@@ -57,7 +60,7 @@ def child_environment(
     names = _NAMES | _SCAN_NAMES if scans else _NAMES
     prefixes = _PREFIXES + _SCAN_PREFIXES if scans else _PREFIXES
     kept = {key: value for key, value in environ.items() if key in names or key.startswith(prefixes)}
-    return {**kept, **_FIXED, ROLE_ENV: role, **(extra or {})}
+    return {**_UNLESS_SET, **kept, **_FIXED, ROLE_ENV: role, **(extra or {})}
 
 
 @dataclass(frozen=True, slots=True)
