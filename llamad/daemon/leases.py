@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from llamad.core.actions import EndLease, GrantLease, QueueLease, RefuseLease
 from llamad.core.events import (
@@ -20,12 +20,14 @@ from llamad.core.events import (
     LeaseReleased,
     WorkerLost,
 )
+from llamad.daemon.conversations import ConversationDesk
 from llamad.daemon.kernel import Kernel
 from llamad.daemon.loop import Loop
 from llamad.daemon.monitor import Monitor
 from llamad.daemon.stream import Acceptor, Stream
 from llamad.errors import ProtocolError
 from llamad.wire import lease as wire
+from llamad.wire.child import Conversation
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +70,8 @@ class LeaseServer:
         self._workers: dict[int, Worker] = {}
         self._last_number = 0
         self._policy = wire.Policy()
+        self._curious: dict[LeaseKey, str] = {}
+        self.conversations = ConversationDesk(loop, monitor, post, self.refuse)
         self._acceptor = Acceptor(loop, kernel, listener, self.connected)
 
     def worker_pids(self) -> list[int]:
@@ -123,11 +127,23 @@ class LeaseServer:
             case wire.Ask():
                 self._asked(worker, message)
             case wire.Cancel():
-                worker.open_leases.discard(message.lease)
-                self._post(LeaseCancelled(LeaseKey(worker.number, message.lease)))
+                key = self._close_lease(worker, message.lease)
+                self.conversations.cancelled(key)
+                self._post(LeaseCancelled(key))
             case wire.Release():
-                worker.open_leases.discard(message.lease)
-                self._post(LeaseReleased(LeaseKey(worker.number, message.lease)))
+                key = self._close_lease(worker, message.lease)
+                self.conversations.released(key, message.outcome)
+                self._post(LeaseReleased(key))
+            case wire.Detach():
+                self.conversations.detached(self._close_lease(worker, message.lease))
+            case wire.Where():
+                if (new := self._open_lease(worker, message.lease)) is not None:
+                    self.conversations.where(new, message)
+            case wire.Lookup():
+                worker.send(self.conversations.lookup(message))
+            case wire.Stop():
+                self.conversations.stop(message)
+                worker.send(wire.Stopped(message.lease))
 
     def _greeted(self, worker: Worker, message: wire.Hello) -> None:
         worker.pid = message.pid
@@ -139,22 +155,47 @@ class LeaseServer:
         self._on_workers_changed()
 
     def _asked(self, worker: Worker, message: wire.Ask) -> None:
-        if message.lease in worker.open_leases:
-            raise ProtocolError(f"cannot ask for lease {message.lease} twice")
+        key = self._open_lease(worker, message.lease)
+        if key is None or (message.conversation and not self.conversations.asked(key, message)):
+            return
+        if message.progress:
+            self._curious[key] = message.model
+        self._post(
+            LeaseAsked(
+                key,
+                message.model,
+                message.autoload,
+                message.load,
+                message.avoid,
+                message.client,
+                message.slot,
+            )
+        )
+
+    def _open_lease(self, worker: Worker, lease: int) -> LeaseKey | None:
+        """None: the worker has too many, and has been told."""
+        if lease in worker.open_leases:
+            raise ProtocolError(f"cannot ask for lease {lease} twice")
         if len(worker.open_leases) >= wire.LEASES_PER_WORKER_MAX:
             text = f"cannot take more than {wire.LEASES_PER_WORKER_MAX} requests at once"
-            worker.send(wire.Refused(message.lease, "too-many-requests", 429, text, retry_after_s=1.0))
-            return
-        worker.open_leases.add(message.lease)
-        key = LeaseKey(worker.number, message.lease)
-        self._post(
-            LeaseAsked(key, message.model, message.autoload, message.load, message.avoid, message.client)
-        )
+            worker.send(wire.Refused(lease, "too-many-requests", 429, text, retry_after_s=1.0))
+            return None
+        worker.open_leases.add(lease)
+        return LeaseKey(worker.number, lease)
+
+    def _close_lease(self, worker: Worker, lease: int) -> LeaseKey:
+        worker.open_leases.discard(lease)
+        key = LeaseKey(worker.number, lease)
+        self._curious.pop(key, None)
+        return key
 
     def _lost(self, worker: Worker, reason: str) -> None:
         if reason:
             log.warning("dropped proxy worker %d (pid %d): %s", worker.number, worker.pid, reason)
         del self._workers[worker.number]
+        for key in [key for key in self._curious if key.worker == worker.number]:
+            del self._curious[key]
+        self.conversations.worker_lost(worker.number)
         self._post(WorkerLost(worker.number))
         self._on_workers_changed()
 
@@ -164,14 +205,19 @@ class LeaseServer:
         self._answer(action.key, wire.Queued(action.key.lease, action.position))
 
     def grant(self, action: GrantLease) -> None:
-        instance = self._monitor.instance(action.child)
-        address, token = (instance.address, instance.token) if instance else ("", "")
-        self._answer(action.key, wire.Granted(action.key.lease, action.child, action.model, address, token))
+        address, token = self._monitor.reach(action.child)
+        ticket = self.conversations.granted(action.key, action.child)
+        self._curious.pop(action.key, None)
+        self._answer(
+            action.key,
+            wire.Granted(action.key.lease, action.child, action.model, address, token, ticket=ticket),
+        )
 
     def refuse(self, action: RefuseLease) -> None:
         worker = self._workers.get(action.key.worker)
         if worker is not None:
-            worker.open_leases.discard(action.key.lease)
+            self._close_lease(worker, action.key.lease)
+        self.conversations.refused(action)
         self._answer(
             action.key,
             wire.Refused(
@@ -185,7 +231,22 @@ class LeaseServer:
         )
 
     def end(self, action: EndLease) -> None:
+        self.conversations.lease_ended(action.key, action.message)
         self._answer(action.key, wire.Ended(action.key.lease, action.kind, action.message))
+
+    # ---- from instances
+
+    def progressed(self, names: Collection[str], value: float) -> None:
+        """A model that goes by these names is loaded this far."""
+        for key, model in self._curious.items():
+            if model in names:
+                self._answer(key, wire.Progress(key.lease, value))
+
+    def reported(self, child: int, report: Conversation) -> None:
+        self.conversations.reported(child, report)
+
+    def gone(self, child: int, how: str) -> None:
+        self.conversations.gone(child, how)
 
     def _answer(self, key: LeaseKey, message: wire.Message) -> None:
         worker = self._workers.get(key.worker)

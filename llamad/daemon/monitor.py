@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from llamad.config.settings import ModelSpec, Settings
 from llamad.core.actions import AskExit, Kill, Spawn, Terminate
@@ -21,7 +21,18 @@ from llamad.daemon.process import ChildProcess
 from llamad.daemon.spawn import Commands, Spawner
 from llamad.errors import ProtocolError
 from llamad.observe.ring import LineRing
-from llamad.wire.child import ChildLink, Exit, LinkState, Start, State, Stats, encode, parse_report
+from llamad.wire.child import (
+    ChildLink,
+    Conversation,
+    Exit,
+    LinkState,
+    Start,
+    State,
+    Stats,
+    Stop,
+    encode,
+    parse_report,
+)
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +60,16 @@ class Instance:
         return self.process.pid if self.process else 0
 
 
+class Watcher(Protocol):
+    """Who else hears what instances say."""
+
+    def progressed(self, names: Collection[str], value: float) -> None: ...
+
+    def reported(self, child: int, report: Conversation) -> None: ...
+
+    def gone(self, child: int, how: str) -> None: ...
+
+
 class Monitor:
     """Starts, watches and ends instances. `specs` looks a model up in the current registry."""
 
@@ -67,8 +88,17 @@ class Monitor:
         self._post = post
         self._instances: dict[int, Instance] = {}
         self._logs: dict[str, LineRing] = {}
+        self._watchers: list[Watcher] = []
+
+    def tell(self, watcher: Watcher) -> None:
+        self._watchers.append(watcher)
 
     # ---- what others may know
+
+    def reach(self, child: int) -> tuple[str, str]:
+        """Where an instance listens and the token it wants; empty if there is none."""
+        instance = self._instances.get(child)
+        return (instance.address, instance.token) if instance else ("", "")
 
     def instance(self, child: int) -> Instance | None:
         return self._instances.get(child)
@@ -114,6 +144,11 @@ class Monitor:
 
     def kill(self, action: Kill) -> None:
         self._kill(self._instances.get(action.child))
+
+    def stop_conversation(self, child: int, ticket: int) -> None:
+        instance = self._instances.get(child)
+        if instance is not None and instance.process is not None:
+            self._send(instance, encode(Stop(ticket)))
 
     def kill_all(self) -> None:
         for instance in self._instances.values():
@@ -167,13 +202,19 @@ class Monitor:
                 self._state_reported(instance, report)
             elif isinstance(report, Stats):
                 instance.stats = report.body
+            elif isinstance(report, Conversation):
+                for watcher in self._watchers:
+                    watcher.reported(instance.child, report)
         except ProtocolError as error:
             self._break_off(instance, error)
 
     def _state_reported(self, instance: Instance, report: State) -> None:
         match report.state:
             case "loading":
-                self._post(ChildProgressed(instance.child, load_progress(report.payload)))
+                value = load_progress(report.payload)
+                self._post(ChildProgressed(instance.child, value))
+                for watcher in self._watchers:
+                    watcher.progressed((instance.spec.name, *instance.spec.aliases), value)
             case "ready":
                 instance.address = checked_address(report.payload, instance.socket_path)
                 instance.ready_payload = report.payload
@@ -200,6 +241,8 @@ class Monitor:
         tail = self.log_ring(name).tail(TAIL_LINES, TAIL_CHARS)
         self._post(ChildExited(instance.child, ended.exit_code, ended.signal, tail))
         self._instances.pop(instance.child, None)
+        for watcher in self._watchers:
+            watcher.gone(instance.child, how)
 
 
 def start_body(instance: Instance) -> dict[str, Any]:

@@ -135,6 +135,7 @@ class Supervisor:
         self._leases = LeaseServer(
             self._loop, kernel, listener, self._monitor, self._driver.post, self._check_ready
         )
+        self._monitor.tell(self._leases)
 
     def _open_admin_socket(self) -> None:
         kernel, gid = self._given.kernel, sockets.operators_gid()

@@ -29,10 +29,14 @@ from tests.daemon.parts import HandClock
 class OneInstance:
     """Knows child 7 and no other."""
 
-    address, token = "127.0.0.1:4711", "secret"
+    def __init__(self) -> None:
+        self.stopped: list[tuple[int, int]] = []
 
-    def instance(self, child: int) -> OneInstance | None:
-        return self if child == 7 else None
+    def reach(self, child: int) -> tuple[str, str]:
+        return ("127.0.0.1:4711", "secret") if child == 7 else ("", "")
+
+    def stop_conversation(self, child: int, ticket: int) -> None:
+        self.stopped.append((child, ticket))
 
 
 class Bench:
