@@ -98,8 +98,9 @@ class LeaseAsked:
     load: bool = True
     avoid: int = 0
     client: str = ""
-    slot: bool = True
     """Whose turn it is goes round these."""
+    slot: bool = True
+    """False: it keeps the model busy without being work for one of its slots (a WebSocket)."""
 
 
 @dataclass(frozen=True, slots=True)

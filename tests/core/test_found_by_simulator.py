@@ -1,0 +1,147 @@
+"""What random worlds have found, each as the shortest story that shows it."""
+
+from __future__ import annotations
+
+from llamad.core import actions as a
+from llamad.core import events as e
+from llamad.core.events import DeviceReading, ModelEntry
+from llamad.core.model import State
+from tests.core.driver import Driver
+from tests.core.test_memory import GIB, Machine
+
+
+def test_a_lost_workers_waiters_do_not_get_what_its_other_leases_leave() -> None:
+    d = Driver(ModelEntry("a", concurrency_limit=1))
+    d.loaded("a")
+    d.ask("a", worker=7)
+    d.ask("a", worker=7)
+    other = d.ask("a", worker=8)
+    d.step(e.WorkerLost(7))
+    assert d.granted() == [other]
+
+
+def test_a_raised_concurrency_limit_lets_those_in_who_wait() -> None:
+    d = Driver(ModelEntry("a", concurrency_limit=1))
+    d.loaded("a")
+    d.ask("a")
+    waiting = d.ask("a")
+    d.configure(ModelEntry("a", concurrency_limit=2))
+    assert d.granted() == [waiting]
+
+
+def test_a_device_that_lists_a_gone_process_has_not_given_its_memory_back() -> None:
+    class Lingering(Machine):
+        """Lists what the dead kept as theirs, as drivers do until a process is reaped."""
+
+        def read(self) -> tuple[DeviceReading, ...]:
+            dead = self.kept_by_dead["gpu"]
+            return tuple(
+                DeviceReading(r.name, r.total, r.free, (*r.ours, dead) if r.name == "gpu" else r.ours)
+                for r in super().read()
+            )
+
+    m = Lingering("a", "b", takes={"a": (1, 20), "b": (1, 20)})
+    m.loaded("a")
+    m.child_of_dead, m.kept_by_dead["gpu"] = m.child("a"), 20 * GIB
+    m.exit("a", signal=9)
+    m.ask("b")
+    assert m.spawned() == []
+    m.kept_by_dead["gpu"] = 0
+    m.wait(0.1)
+    assert m.spawned() == ["b"]
+
+
+def test_what_a_process_takes_beyond_its_promise_is_not_promised_again() -> None:
+    class Greedy(Machine):
+        """`a` was promised nothing, as it could not be measured, and takes 20 GiB."""
+
+        def read(self) -> tuple[DeviceReading, ...]:
+            child = self.scheduler.state.models["a"].child
+            taken = {"host": 0, "gpu": 20 * GIB if child else 0}
+            return tuple(
+                DeviceReading(r.name, r.total, r.free - taken[r.name], ((child, taken[r.name]),))  # type: ignore[operator]
+                for r in super().read()
+            )
+
+    m = Greedy("a", "b", takes={"a": (1, 20), "b": (1, 20)})
+    m.measurable = False
+    m.loaded("a")
+    m.measurable = True
+    m.ask("b")
+    assert m.asked_to_exit() == [], "what leaves for it has nothing on the books that it could give"
+    assert m.available("gpu") == 4
+
+
+def test_a_process_that_was_given_up_gets_no_requests_though_it_may_still_say_ready() -> None:
+    d = Driver("a", "b", load_timeout_s=60)
+    d.ask("a")
+    d.wait(61)
+    assert len(d.seen(a.Kill)) == 1
+    d.ready("a")
+    assert d.granted() == []
+    d.exit("a", signal=9)
+    assert d.refusal().kind == "load-timeout"
+    d.loaded("b")
+    d.step(e.ChildStalled(d.child("b"), "no step of its engine for 60 s"))
+    waiting = d.ask("b")
+    assert d.granted() == []
+    d.exit("b", signal=9)
+    d.ready("b")
+    assert d.granted() == [waiting], "the first crash of one that served costs nothing"
+
+
+def test_a_process_that_says_it_failed_and_does_not_exit_is_ended() -> None:
+    d = Driver("a")
+    d.ask("a")
+    d.step(e.ChildFailed(d.child("a"), "load-failed", "cannot load 'a': bad magic"))
+    d.wait(11)
+    assert len(d.seen(a.Kill)) == 1
+    d.exit("a", signal=9)
+    assert (d.refusal().kind, d.refusal().message) == ("load-failed", "cannot load 'a': bad magic")
+
+
+def test_a_measure_process_that_hangs_is_ended_and_the_model_loads_unchecked() -> None:
+    d = Driver("a", margin_bytes=0)
+    d.ask("a")
+    d.step(e.MemoryRead((DeviceReading("host", GIB, GIB),)))
+    assert d.state("a") is State.MEASURING
+    d.wait(61)
+    assert len(d.seen(a.Kill)) == 1
+    d.exit("a", signal=9)
+    d.step(e.MemoryRead((DeviceReading("host", GIB, GIB),)))
+    assert d.spawned() == ["a"]
+
+
+def test_a_stalled_measure_process_is_ended_at_once() -> None:
+    d = Driver("a", margin_bytes=0)
+    d.ask("a")
+    d.step(e.MemoryRead((DeviceReading("host", GIB, GIB),)))
+    d.step(e.ChildStalled(d.child("a"), "no heartbeat"))
+    assert len(d.seen(a.Kill)) == 1
+
+
+def test_a_load_timeout_set_by_a_reload_counts_for_loads_under_way() -> None:
+    d = Driver("a", load_timeout_s=0)
+    d.ask("a")
+    d.configure("a", load_timeout_s=60)
+    d.wait(61)
+    assert len(d.seen(a.Kill)) == 1
+
+
+def test_an_idle_clock_that_ran_out_while_somebody_waited_is_not_forgotten() -> None:
+    d = Driver(ModelEntry("a", unload_idle_s=20))
+    d.loaded("a")
+    d.wait(19.5)
+    unsure = d.ask("a", avoid=d.child("a"))
+    d.wait(0.7)
+    d.cancel(unsure)
+    d.wait(2)
+    assert d.asked_to_exit() == ["a"]
+
+
+def test_a_process_that_could_not_be_started_has_no_exit_status() -> None:
+    d = Driver("a")
+    d.ask("a")
+    d.step(e.ChildNotSpawned(d.child("a"), "no such file"))
+    (note,) = [note for note in d.seen(a.Note) if note.kind == "exited"]
+    assert note.text == "the process of 'a' could not be started"
