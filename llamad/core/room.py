@@ -197,8 +197,11 @@ class _Walk:
         return bool(victims)
 
     def _evict(self, victim: Model, wanting: Model) -> None:
+        s, reason = self._s, f"unloaded to make room for {wanting.name!r}"
+        numbers = {"held": dict(self._held(victim)), "available": s.ledger.available()}
+        s.note("evict", victim.name, reason, wanting=wanting.name, need=dict(need_of(s, wanting)), **numbers)
         self._expect(self._held(victim))
-        lifecycle.stop(self._s, victim, f"unloaded to make room for {wanting.name!r}", self._now)
+        lifecycle.stop(s, victim, reason, self._now)
         self._s.evicting[victim.name] = wanting.name
 
     def _held(self, model: Model) -> Amounts:

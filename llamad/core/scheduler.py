@@ -15,11 +15,11 @@ from __future__ import annotations
 from llamad.core import events as e
 from llamad.core import leases, lifecycle, measuring, orders, room
 from llamad.core.actions import Action
-from llamad.core.events import Event, Limits
-from llamad.core.ledger import Ledger
+from llamad.core.events import Amounts, Event, Limits
+from llamad.core.ledger import PROCESSES, Ledger
 from llamad.core.model import PUBLIC_WORDS, Model, State
 from llamad.core.state import Deadline, SchedulerState, Timer
-from llamad.core.view import ModelView, QueueView, SchedulerView
+from llamad.core.view import DeviceView, ModelView, QueueView, SchedulerView
 
 
 class Scheduler:
@@ -147,7 +147,7 @@ class Scheduler:
         s = self.state
         draining = tuple(s.draining)
         return SchedulerView(
-            models=tuple(_model_view(model) for model in s.models.values()),
+            models=tuple(_model_view(s, model) for model in s.models.values()),
             queue=tuple(
                 QueueView(name, len(s.models[name].waiters), s.queue.since(name), draining if i == 0 else ())
                 for i, name in enumerate(s.queue)
@@ -155,15 +155,20 @@ class Scheduler:
             residents=len(s.ledger.holders()),
             models_max=s.limits.models_max,
             stopping=s.stopping,
+            devices=tuple(
+                DeviceView(d.name, d.total, d.external, d.held, d.margin, d.available)
+                for d in s.ledger.memories()
+            ),
+            read_at=s.ledger.read_at,
         )
 
     def model_view(self, name: str) -> ModelView | None:
         """One model by id or alias."""
         resolved = self.state.resolve(name)
-        return _model_view(self.state.models[resolved]) if resolved is not None else None
+        return _model_view(self.state, self.state.models[resolved]) if resolved is not None else None
 
 
-def _model_view(model: Model) -> ModelView:
+def _model_view(s: SchedulerState, model: Model) -> ModelView:
     failure = model.failure if model.state is State.UNLOADED else None
     return ModelView(
         name=model.name,
@@ -185,4 +190,14 @@ def _model_view(model: Model) -> ModelView:
         since=model.since,
         last_used_at=model.last_used_at,
         loaded_at=model.loaded_at if model.resident else None,
+        held_until=model.held_until,
+        failure=model.failure,
+        held=_memory_held(s, model),
+        need=model.need,
     )
+
+
+def _memory_held(s: SchedulerState, model: Model) -> Amounts:
+    if not model.resident or s.ledger.margin is None:
+        return {}
+    return {name: amount for name, amount in s.ledger.held_by(model.child).items() if name != PROCESSES}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from llamad.core.events import Amounts, Need
+from llamad.core.model import Failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,14 @@ class ModelView:
     """When the state last changed."""
     last_used_at: float | None
     loaded_at: float | None
+    held_until: float | None = None
+    """The end of a hold."""
+    failure: Failure | None = None
+    """The last one, also when the model is loaded again by now."""
+    held: Amounts = field(default_factory=dict)
+    """What it holds on the books of memory."""
+    need: Need | None = None
+    """As measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +58,18 @@ class QueueView:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceView:
+    """The books of one memory, in bytes. `available` may be negative: others have taken what was promised."""
+
+    name: str
+    total: int
+    external: int
+    held: int
+    margin: int
+    available: int
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulerView:
     """The whole scheduler at one moment."""
 
@@ -55,3 +78,7 @@ class SchedulerView:
     residents: int
     models_max: int
     stopping: bool
+    devices: tuple[DeviceView, ...] = ()
+    """Empty where memory is not booked."""
+    read_at: float | None = None
+    """When the devices were looked at last, unless that is outdated."""

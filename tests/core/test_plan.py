@@ -131,10 +131,13 @@ def random_world(seed: int) -> Machine:
     }
     entries = [ModelEntry(n, pinned=rng.random() < 0.15, sleep_idle_s=rng.choice([0, 0, 5])) for n in names]
     m = Machine(*entries, takes=takes, models_max=rng.choice([0, 1, 2, 4]), drain_after_s=rng.choice([0, 30]))
-    for _ in range(rng.randrange(25)):
+    keys: list[e.LeaseKey] = []
+    for _ in range(rng.randrange(40)):
         name, what = rng.choice(names), rng.random()
-        if what < 0.45:
-            m.ask(name)
+        if what < 0.3:
+            keys.append(m.ask(name))
+        elif what < 0.5 and keys:
+            m.release(keys.pop(rng.randrange(len(keys))))
         elif what < 0.6:
             m.load(name)
         elif what < 0.7:
