@@ -151,6 +151,8 @@ def follow(s: SchedulerState, event: LeaseFollowed) -> None:
 
 def worker_lost(s: SchedulerState, event: WorkerLost, now: float) -> None:
     keys = list(s.by_worker.get(event.worker, ()))
+    # Waiters first: what the others leave is not for those of the same worker.
+    keys.sort(key=lambda key: key not in s.models[s.places[key]].waiters)
     for key in keys:
         _drop(s, key, now)
     if keys:

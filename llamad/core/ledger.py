@@ -138,7 +138,9 @@ class Ledger:
         if reading.free is None:
             return device.external
         if reading.ours:
-            ours = sum(used for _, used in reading.ours)
+            # What is not on our books (a gone process, more than was promised) is as good as another program's.
+            booked = {c: h.amounts.get(reading.name, 0) for c, h in self._held.items() if h.depart_by is None}
+            ours = sum(min(used, booked.get(child, 0)) for child, used in reading.ours)
         elif settled or not known:
             ours = device.held - self.departing().get(reading.name, 0)
         else:

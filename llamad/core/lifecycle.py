@@ -28,6 +28,11 @@ from llamad.core.ledger import PROCESSES, added
 from llamad.core.model import Drain, Model, State, StopStage
 from llamad.core.state import Deadline, Refusal, SchedulerState, Timer
 
+WANTED_AGAIN_S = 1.0
+"""How often an idle model that somebody waits for (a sleeper without room to wake, say) is looked at again."""
+LAST_WORDS_S_MAX = 10.0
+"""A process that said why it is about to exit, and has not exited after this long, is ended."""
+
 
 def take_child(s: SchedulerState, model: Model) -> int:
     """A new child number for `model`."""
@@ -79,20 +84,25 @@ def _begin_load(s: SchedulerState, model: Model, now: float) -> None:
     model.last_word = None
     model.stop_stage = StopStage.NONE
     model.reason = f"loading for {len(model.waiters)} waiting" if model.waiters else "loading by order"
-    _arm_progress(s, model, now)
+    arm_progress(s, model, now)
     s.check_abandoned(model, now)
 
 
-def _arm_progress(s: SchedulerState, model: Model, now: float) -> None:
+def arm_progress(s: SchedulerState, model: Model, now: float) -> None:
+    """A load begins, has moved, or has another limit now."""
+    if model.state is not State.LOADING or model.last_word is not None:
+        return
     if s.limits.load_timeout_s:
         s.timers.set(Timer(Deadline.PROGRESS, model.name), now + s.limits.load_timeout_s)
+    else:
+        s.timers.clear(Timer(Deadline.PROGRESS, model.name))
 
 
 def progressed(s: SchedulerState, event: ChildProgressed, now: float) -> None:
     model = s.by_child(event.child)
     if model is not None and model.state is State.LOADING:
         model.progress = min(1.0, max(0.0, event.progress))
-        _arm_progress(s, model, now)
+        arm_progress(s, model, now)
 
 
 def ready(s: SchedulerState, event: ChildReady, now: float) -> None:
@@ -174,7 +184,10 @@ def slept(s: SchedulerState, event: ChildSlept) -> None:
 
 def idled(s: SchedulerState, model: Model, now: float) -> None:
     """The clock of an idle model has run out: it sleeps, or it goes."""
-    if not model.idle or model.drain is not None or model.wanted:
+    if not model.idle:
+        return
+    if model.wanted:  # for as long as somebody waits for it; those may give up and leave it idle
+        s.timers.set(Timer(Deadline.IDLE, model.name), now + WANTED_AGAIN_S)
         return
     entry, since = model.entry, model.idle_since
     if entry.unload_idle_s and now >= since + entry.unload_idle_s and not model.pinned:
@@ -260,32 +273,39 @@ def settle(s: SchedulerState, model: Model, now: float) -> None:
         s.mark_idle(model, now)
 
 
-def failed(s: SchedulerState, event: ChildFailed) -> None:
-    """Remember a process's own last word; its exit follows."""
+def failed(s: SchedulerState, event: ChildFailed, now: float) -> None:
+    """Remember a process's own last word; its exit follows, in bounded time."""
     model = s.by_child(event.child)
     if model is not None:
         model.last_word = (event.kind, event.message)
+        if model.state is not State.STOPPING:
+            s.timers.set(Timer(Deadline.PROGRESS, model.name), now + LAST_WORDS_S_MAX)
 
 
-def give_up(s: SchedulerState, model: Model, kind: str, message: str) -> None:
-    """End a process that hangs, as a failure of its own. Its exit follows."""
-    if model.last_word is None:
-        model.last_word = (kind, message)
-        s.note("give-up", model.name, message, child=model.child)
-        s.emit(Kill(model.child))
+def give_up(s: SchedulerState, model: Model, kind: str, message: str, now: float) -> None:
+    """End a process that hangs, as a failure of its own. What it has said itself stays its last word."""
+    model.last_word = model.last_word or (kind, message)
+    model.given_up_in = model.state
+    s.note("give-up", model.name, message, child=model.child)
+    stop(s, model, message, now, hard=True)
 
 
-def stalled(s: SchedulerState, event: ChildStalled) -> None:
+def stalled(s: SchedulerState, event: ChildStalled, now: float) -> None:
     model = s.by_child(event.child)
-    if model is not None and model.state in (State.LOADING, State.LOADED, State.SLEEPING):
-        give_up(s, model, "instance-stalled", event.message)
+    if model is not None and model.state is not State.STOPPING:
+        give_up(s, model, "instance-stalled", event.message, now)
 
 
-def no_progress(s: SchedulerState, model: Model) -> None:
-    if model.state is State.LOADING:
-        limit_s = s.limits.load_timeout_s
+def no_progress(s: SchedulerState, model: Model, now: float) -> None:
+    """A load is stuck, or a process that said it would exit is still there."""
+    if model.state not in (State.LOADING, State.LOADED, State.SLEEPING):
+        return
+    if model.last_word is not None:
+        kind, message = model.last_word
+    else:
+        kind, limit_s = "load-timeout", s.limits.load_timeout_s
         message = f"cannot load {model.name!r}: no progress for {limit_s:.0f} s at {model.progress:.0%}"
-        give_up(s, model, "load-timeout", message)
+    give_up(s, model, kind, message, now)
 
 
 def exited(s: SchedulerState, event: ChildExited, now: float) -> None:
@@ -293,7 +313,7 @@ def exited(s: SchedulerState, event: ChildExited, now: float) -> None:
     model = s.by_child(event.child)
     if model is None:
         return
-    before = model.state
+    before = model.given_up_in or model.state
     del s.children[event.child]
     s.ledger.give_back(event.child, now)
     model.move("exited", now)
@@ -337,6 +357,7 @@ def _forget_process(s: SchedulerState, model: Model, event: ChildExited) -> None
     model.drain = None
     model.progress = 0.0
     model.stop_stage = StopStage.NONE
+    model.given_up_in = None
     model.exit_code, model.signal = event.exit_code, event.signal
 
 

@@ -10,9 +10,11 @@ from llamad.core.actions import Kill, Measure
 from llamad.core.events import ChildExited, ChildMeasured
 from llamad.core.lifecycle import after_exit, answer_unloads, take_child
 from llamad.core.model import Model, State
-from llamad.core.state import SchedulerState
+from llamad.core.state import Deadline, SchedulerState, Timer
 
 TRIES_MAX = 3
+TAKES_S_MAX = 60.0
+"""A measure child that is not gone after this long hangs."""
 AT_ONCE_MAX = 2
 """Measure children at the same time: each keeps a core busy for as long as reading a vocabulary takes."""
 
@@ -33,6 +35,7 @@ def begin(s: SchedulerState, model: Model, now: float) -> None:
     model.measurings += 1
     model.last_word = None
     model.reason = "measuring what it needs"
+    s.timers.set(Timer(Deadline.PROGRESS, model.name), now + TAKES_S_MAX)
     s.emit(Measure(child, model.name))
     s.note("measure", model.name, model.reason, child=child)
 
@@ -49,13 +52,26 @@ def measured(s: SchedulerState, event: ChildMeasured) -> None:
 def call_off(s: SchedulerState, model: Model) -> None:
     """Nobody wants to know any more, or not of this configuration."""
     if model.state is State.MEASURING:
+        s.note("measure-dropped", model.name, "measuring is called off", child=model.child)
         s.emit(Kill(model.child))
+
+
+def give_up(s: SchedulerState, model: Model, message: str) -> None:
+    """End a measure child that hangs. Its exit follows, and the model is loaded unchecked if it has no result."""
+    model.last_word = model.last_word or ("measure-failed", message)
+    s.note("give-up", model.name, message, child=model.child)
+    s.emit(Kill(model.child))
+
+
+def too_long(s: SchedulerState, model: Model) -> None:
+    give_up(s, model, f"cannot measure {model.name!r}: its process is not gone after {TAKES_S_MAX:.0f} s")
 
 
 def exited(s: SchedulerState, model: Model, event: ChildExited, now: float) -> None:
     """MEASURING -> UNLOADED, with or without a result."""
     del s.children[event.child]
     del s.measuring[event.child]
+    s.timers.clear(Timer(Deadline.PROGRESS, model.name))
     model.move("exited", now)
     model.child = 0
     if model.need is None:

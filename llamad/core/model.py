@@ -147,6 +147,8 @@ class Model:
     unload_tickets: list[Ticket] = field(default_factory=list)
     last_word: tuple[str, str] | None = None
     """Kind and message that the process itself gave for its coming exit."""
+    given_up_in: State | None = None
+    """The state in which its process hung and was given up: its end is a failure, though it was stopped."""
     failure: Failure | None = None
     reason: str = "never loaded"
     since: float = 0.0
@@ -209,7 +211,7 @@ class Model:
 
 
 def exit_words(exit_code: int | None, signal: int | None) -> str:
-    """`exited with status 1`, `was killed by SIGKILL`."""
+    """`exited with status 1`, `was killed by SIGKILL`, `could not be started`."""
     if signal is not None:
         return f"was killed by {SIGNAL_NAMES.get(signal, f'signal {signal}')}"
-    return f"exited with status {exit_code}"
+    return f"exited with status {exit_code}" if exit_code is not None else "could not be started"

@@ -17,7 +17,7 @@ from llamad.core.events import (
     UnloadAsked,
 )
 from llamad.core.leases import STOPPING
-from llamad.core.lifecycle import drain, lift_drain, not_found, stop
+from llamad.core.lifecycle import arm_progress, drain, feed, lift_drain, not_found, stop
 from llamad.core.model import Drain, Model, State, StopStage
 from llamad.core.room import trim
 from llamad.core.state import Deadline, Refusal, SchedulerState, Timer
@@ -142,6 +142,7 @@ def configure(s: SchedulerState, event: ModelsConfigured, now: float) -> None:
         _take(s, entry, now)
     for model in s.models.values():
         s.arm_waiters(model)
+        arm_progress(s, model, now)
     if event.starting:
         _load_at_start(s, event.models, event.limits, now)
     trim(s, now)
@@ -169,6 +170,7 @@ def _take(s: SchedulerState, entry: ModelEntry, now: float) -> None:
     model.entry = entry
     if model.idle:
         s.mark_idle_again(model, now)
+    feed(s, model, now)  # it may have more requests at once now
     model.removed = False
     current = not model.resident or model.fingerprint == entry.fingerprint
     if current and model.drain in (Drain.REMOVED, Drain.CHANGED):
@@ -230,6 +232,7 @@ def shut_down(s: SchedulerState, now: float) -> None:
             stop(s, model, "stopped with the daemon, its requests took too long", now)
         if model.state is State.STOPPING and model.stop_stage is StopStage.ASKED:
             model.stop_stage = StopStage.TERMINATED
+            s.note("stop", model.name, "the time to stop is up: terminating", child=model.child)
             s.emit(Terminate(model.child))
 
 

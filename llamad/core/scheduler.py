@@ -73,13 +73,13 @@ class Scheduler:
             case e.ChildSlept():
                 lifecycle.slept(s, event)
             case e.ChildStalled():
-                lifecycle.stalled(s, event)
+                self._stalled(event, now)
             case e.MemoryRead():
                 self._read_memory(event, now)
             case e.ChildReady():
                 lifecycle.ready(s, event, now)
             case e.ChildFailed():
-                lifecycle.failed(s, event)
+                lifecycle.failed(s, event, now)
             case e.ChildExited():
                 self._exited(event, now)
             case e.ChildNotSpawned():
@@ -115,7 +115,7 @@ class Scheduler:
             case Deadline.SUSPECT:
                 leases.trust(s, model, now)
             case Deadline.PROGRESS:
-                lifecycle.no_progress(s, model)
+                self._stuck(model, now)
             case Deadline.IDLE:
                 lifecycle.idled(s, model, now)
             case Deadline.HOLD:
@@ -127,6 +127,19 @@ class Scheduler:
             measuring.exited(self.state, model, event, now)
         else:
             lifecycle.exited(self.state, event, now)
+
+    def _stalled(self, event: e.ChildStalled, now: float) -> None:
+        model = self.state.by_child(event.child)
+        if model is not None and model.state is State.MEASURING:
+            measuring.give_up(self.state, model, event.message)
+        else:
+            lifecycle.stalled(self.state, event, now)
+
+    def _stuck(self, model: Model, now: float) -> None:
+        if model.state is State.MEASURING:
+            measuring.too_long(self.state, model)
+        else:
+            lifecycle.no_progress(self.state, model, now)
 
     def _not_spawned(self, event: e.ChildNotSpawned, now: float) -> None:
         if (model := self.state.by_child(event.child)) is not None:
