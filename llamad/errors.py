@@ -91,6 +91,12 @@ class UnavailableError(LlamadError):
     status = 503
 
 
+class OutOfMemoryError(UnavailableError):
+    """A device has not the memory that was asked of it. It may have it later, or for less."""
+
+    kind = "out-of-memory"
+
+
 class ChildError(LlamadError):
     """A child process died or misbehaved (502)."""
 

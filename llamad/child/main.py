@@ -13,8 +13,8 @@ import sys
 from typing import Any
 
 from llamad.child.link import Link
-from llamad.errors import LlamadError, ProtocolError
-from llamad.wire.child import Start, State
+from llamad.errors import LlamadError, OutOfMemoryError, ProtocolError
+from llamad.wire.child import EXIT_OUT_OF_MEMORY, Start, State
 
 EXIT_DONE = 0
 EXIT_FAILED = 1
@@ -23,7 +23,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> int:
-    """Serve one role and return the exit status: 0 done, 1 failed (and said why), 70 a bug."""
+    """Serve one role and return the exit status: 0 done, 1 failed and 71 no memory (and said why), 70 a bug."""
     parent = os.getppid()
     link = Link(commands=0, reports=reserve_stdout())
     die_with_parent(parent)
@@ -38,6 +38,8 @@ def main() -> int:
         return _run(link, start)
     except LlamadError as error:
         return _fail(link, error)
+    except MemoryError as error:
+        return _fail(link, OutOfMemoryError(f"cannot go on: out of memory: {error}"))
     except Exception as error:
         link.send(
             State("failed", {"kind": "internal", "message": f"cannot go on: {type(error).__name__}: {error}"})
@@ -83,4 +85,4 @@ def _run(link: Link, start: Start) -> int:
 def _fail(link: Link, error: LlamadError) -> int:
     print(error.message, file=sys.stderr)
     link.send(State("failed", {"kind": error.kind, "message": error.message}))
-    return EXIT_FAILED
+    return EXIT_OUT_OF_MEMORY if isinstance(error, OutOfMemoryError) else EXIT_FAILED

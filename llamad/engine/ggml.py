@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 _BASE, _REGISTRY = "libggml-base.so.0", "libggml.so.0"
 _KINDS = {0: "host", 1: "gpu", 2: "igpu", 3: "host", 4: "gpu"}
 _pointer, _size, _text = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p
+_abort_callback = ctypes.CFUNCTYPE(None, _text)
 
 
 class _GgufParams(ctypes.Structure):
@@ -106,6 +107,26 @@ class Ggml:
             self._gguf_name(head, index): self._gguf_offset(head, index)
             for index in range(self._gguf_count(head))
         }
+
+
+@contextmanager
+def before_abort(tell: Callable[[str], object]) -> Iterator[None]:
+    """Have `tell` called with ggml's words, on any thread, before ggml ends the process (a failed assertion).
+
+    Does nothing where ggml's library is not as expected.
+    """
+    try:
+        base = ctypes.CDLL(_BASE, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        hook = _declare(base, "ggml_set_abort_callback", _pointer, _abort_callback)
+    except (OSError, AttributeError):
+        yield
+        return
+    callback = _abort_callback(lambda text: tell((text or b"").decode(errors="replace").strip()))
+    hook(callback)
+    try:
+        yield
+    finally:
+        hook(_abort_callback())
 
 
 def _declare(library: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:

@@ -34,9 +34,10 @@ from llama_cpp import llama_cpp as lib
 
 from llamad.engine import checks
 from llamad.engine.backend import Entry, Outcome
+from llamad.engine.complaints import Complaints
 from llamad.engine.sampling import Chain, Ids, Row, Stage
 from llamad.engine.vocabulary import EngineSettings, ModelFacts
-from llamad.errors import LlamadError, RequestError
+from llamad.errors import RequestError
 
 log = logging.getLogger(__name__)
 
@@ -56,24 +57,30 @@ def load(settings: EngineSettings, progress: Callable[[float], None] = lambda _:
     """Load a model and make its context; the first decode has been done when this returns.
 
     `progress` is told the share of the weights that has been read, 0.0 to 1.0. Raises ConfigError for settings that
-    cannot work, LlamadError (kind `load-failed`) with llama.cpp's last words otherwise.
+    cannot work, OutOfMemoryError or LlamadError (kind `load-failed`) with llama.cpp's last words otherwise.
     """
     checks.check_settings(settings, lib.llama_max_parallel_sequences())
     lib.llama_log_set(_to_log, None)
     lib.llama_backend_init()
-    with _LastErrors() as errors:
+    doing = f"cannot load {settings.path}"
+    with Complaints(log) as complaints:
         model = _load_model(settings, progress)
         if not model:
-            raise _load_failed(settings, "model", errors)
+            raise complaints.failure(f"{doing}: no model")
         context = lib.llama_init_from_model(model, _context_params(settings, model))
         if not context:
             lib.llama_model_free(model)
-            raise _load_failed(settings, "context", errors)
+            raise complaints.failure(f"{doing}: no context of {settings.n_ctx} tokens")
         backend = LlamaBackend(model, context, settings)
         if not backend.warm_up():
             backend.close()
-            raise _load_failed(settings, "first evaluation", errors)
+            raise complaints.failure(f"{doing}: no first evaluation")
     return backend
+
+
+def supports_gpu() -> bool:
+    """Whether there is a device that layers can be put on."""
+    return bool(lib.llama_supports_gpu_offload())
 
 
 class LlamaBackend:
@@ -92,7 +99,7 @@ class LlamaBackend:
         self._eog: tuple[int, ...] | None = None
         self.n_step = min(lib.llama_n_batch(context), lib.llama_n_ubatch(context))
         self.n_swa = 0 if settings.swa_full else int(lib.llama_model_n_swa(model))
-        self.facts = self._read_facts()
+        self.facts = self._read_facts(settings)
         n_ctx, n_vocab = self.facts.n_ctx, self.facts.n_vocab
         self._batch = _Batch(self.n_step, n_ctx, self.facts.n_slots)
         self._candidates = _Candidates(n_vocab)
@@ -204,7 +211,7 @@ class LlamaBackend:
             size = self._short.token_to_piece(self._vocab, token, buffer, len(buffer), 0, special)
         return buffer.raw[:size]
 
-    def _read_facts(self) -> ModelFacts:
+    def _read_facts(self, settings: EngineSettings) -> ModelFacts:
         model, vocab, context = self._model, self._vocab, self._context
         template = lib.llama_model_chat_template(model, None)
         return ModelFacts(
@@ -222,6 +229,7 @@ class LlamaBackend:
             bos_token=self._special(lib.llama_vocab_bos(vocab)),
             eos_token=self._special(lib.llama_vocab_eos(vocab)),
             add_bos=bool(lib.llama_vocab_get_add_bos(vocab)),
+            n_gpu_layers=_layers_on_gpus(settings.n_gpu_layers, lib.llama_model_n_layer(model)),
         )
 
     def _special(self, token: int) -> str:
@@ -372,6 +380,13 @@ def _load_model(settings: EngineSettings, progress: Callable[[float], None]) -> 
     return lib.llama_model_load_from_file(os.fsencode(settings.path), params)
 
 
+def _layers_on_gpus(asked: int, n_layers: int) -> int:
+    """The output layer counts as one more. -1 asks for all."""
+    if not supports_gpu():
+        return 0
+    return n_layers + 1 if asked < 0 else min(asked, n_layers + 1)
+
+
 def _context_params(settings: EngineSettings, model: Any) -> Any:
     params = lib.llama_context_default_params()
     params.n_ctx = settings.n_ctx or lib.llama_model_n_ctx_train(model)
@@ -393,26 +408,3 @@ def _context_params(settings: EngineSettings, model: Any) -> Any:
 def _set_extra(params: Any, settings: EngineSettings, known: dict[str, type]) -> None:
     for name in settings.extra.keys() & known.keys():
         setattr(params, name, known[name](settings.extra[name]))
-
-
-class _LastErrors(logging.Handler):
-    """Collects what llama.cpp complains about while it is entered; the last line is the reason of a failure."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.last = ""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.last = record.getMessage()
-
-    def __enter__(self) -> _LastErrors:
-        log.addHandler(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        log.removeHandler(self)
-
-
-def _load_failed(settings: EngineSettings, stage: str, errors: _LastErrors) -> LlamadError:
-    reason = errors.last or "llama.cpp gave no reason"
-    return LlamadError(f"cannot load {settings.path}: no {stage}: {reason}", kind="load-failed")

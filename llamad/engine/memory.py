@@ -25,6 +25,7 @@ from llama_cpp import llama_cpp as lib
 
 from llamad.engine import breakdown, checks, cxx, llama
 from llamad.engine.breakdown import HOST, Buffer, Device, Share
+from llamad.engine.complaints import Complaints
 from llamad.engine.ggml import Ggml
 from llamad.engine.vocabulary import EngineSettings
 from llamad.errors import LlamadError
@@ -83,10 +84,10 @@ class Prober:
             self._load(n_gpu_layers)
             self._n_gpu_layers = self._layers(n_gpu_layers)
         settings = dataclasses.replace(self._settings, n_ctx=n_ctx)
-        with llama._LastErrors() as errors:
+        with Complaints(llama.log) as complaints:
             context = lib.llama_init_from_model(self._model, llama._context_params(settings, self._model))
             if not context:
-                raise _failed(f"no context of {n_ctx} tokens: {errors.last or 'llama.cpp gave no reason'}")
+                raise _failed(f"no context of {n_ctx} tokens: {complaints.reason}")
         try:
             buffers = self._with_mapping(read_buffers(context, self._ggml))
             if self._overhead is None:
@@ -104,10 +105,10 @@ class Prober:
         params.n_gpu_layers = n_gpu_layers
         llama._set_extra(params, self._settings, checks.EXTRA_MODEL)
         path = os.fsencode(self._settings.path)
-        with llama._LastErrors() as errors:
+        with Complaints(llama.log) as complaints:
             self._model: Any = lib.llama_model_load_from_file(path, params)
             if not self._model:
-                raise _failed(f"no model: {errors.last or 'llama.cpp gave no reason'}")
+                raise _failed(f"no model: {complaints.reason}")
         self._mapped_bytes = self._read_mapped_bytes(path) if self._settings.use_mmap else None
 
     def _with_mapping(self, buffers: list[Buffer]) -> list[Buffer]:

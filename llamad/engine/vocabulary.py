@@ -178,3 +178,5 @@ class ModelFacts:
     bos_token: str
     eos_token: str
     add_bos: bool
+    n_gpu_layers: int = 0
+    """Layers that are on GPUs, the output layer among them."""

@@ -16,9 +16,11 @@ Our own children add, under the same two prefixes:
 * `cmd_router_to_child:stop:{"ticket": N}`: end that conversation and forget it. Not answered.
 * `cmd_child_to_router:conversation:{"ticket": N, "state": "ended"|"forgotten"}`: its generation is over; its output can
   be replayed no more.
-* `cmd_child_to_router:stats:{...}`: counters of an instance, at most one a second and only when something changed.
+* `cmd_child_to_router:stats:{...}`: counters of an instance, see Stats.
 * `cmd_child_to_router:item:{...}`: one piece of a scan's result (so that no line need hold a whole registry).
 * `cmd_child_to_router:state:{"state": "failed", "payload": {"kind", "message"}}`: why a child is about to exit non-zero.
+
+Exit statuses: 0 done, 1 failed and said why, 70 a bug, EXIT_OUT_OF_MEMORY for a device that is full, also said.
 
 A link is a machine; a report out of order is a ProtocolError, and the supervisor ends such a child.
 
@@ -36,6 +38,10 @@ import msgspec
 from llamad.errors import ProtocolError
 
 LINE_BYTES_MAX = 1 << 20
+EXIT_OUT_OF_MEMORY = 71
+"""The `failed` before it is of kind `out-of-memory`, unless not even the report could be made."""
+HEARTBEAT_S = 5.0
+"""A busy instance sends Stats at least this often."""
 ROLE_ENV = "LLAMA_SERVER_CHILD_ROLE"
 ROUTER_PORT_ENV = "LLAMA_SERVER_ROUTER_PORT"
 
@@ -55,11 +61,17 @@ class Exit(msgspec.Struct, frozen=True):
 
 
 class Sleep(msgspec.Struct, frozen=True):
-    """Release weights and KV, keep the process and its listener."""
+    """Release weights and KV, keep the process and its listener.
+
+    Answered by `sleeping`, again if it sleeps already; by `ready` from an instance that has work to do and stays awake.
+    """
 
 
 class Wake(msgspec.Struct, frozen=True):
-    """Load again what was released, with the same settings."""
+    """Load again what was released, with the same settings.
+
+    Answered by `loading` … `ready`, at once by `ready` from an instance that is awake, or by `failed` and exit.
+    """
 
 
 class Stop(msgspec.Struct, frozen=True):
@@ -72,7 +84,10 @@ class State(msgspec.Struct, frozen=True):
     """Where the child is in its life, with the payload of that state.
 
     `loading`: `{"stages": [...], "current": "text_model", "value": 0.0..1.0}` (llama.cpp's own payload).
-    `ready`: `{"address": "127.0.0.1:PORT" | "unix:/path", "n_ctx", "n_slots", "bytes": {...}, "meta": {...}}`.
+    `ready`: `{"address": "127.0.0.1:PORT" | "unix:/path", "n_ctx", "n_ctx_slot", "n_slots", "n_gpu_layers", "bytes":
+    {DEVICE: total}, "bytes_detail": {DEVICE: {purpose: bytes, "total"}}, "meta": {...}}`: what was chosen, and what the
+    process holds by the yardstick of the measure role.
+    `sleeping`: `bytes` and `bytes_detail`, of what it still holds.
     `failed`: `{"kind", "message"}`.
     """
 
@@ -81,7 +96,17 @@ class State(msgspec.Struct, frozen=True):
 
 
 class Stats(msgspec.Struct, frozen=True):
-    """Counters of a running instance, as a flat document of numbers."""
+    """Counters of a running instance, as a flat document of numbers.
+
+    Since the start of the process, sleep or not: `steps` (decode calls that have come back), `decoded_tokens`,
+    `prompt_tokens`, `cached_tokens`, `predicted_tokens`, `requests_done`, `requests_cancelled`, `requests_failed`,
+    `generating_max`. Now: `slots_busy`, `queued` (requests without a slot).
+
+    At most one a second, when something has changed; while `slots_busy + queued > 0` at least one each HEARTBEAT_S, changed
+    or not. So a parent can tell three things apart. Busy, and `steps` has not moved for longer than one decode call can
+    take: the engine hangs. Busy, and no line for several HEARTBEAT_S: the whole process hangs, or is stopped. Not busy:
+    silence is its right.
+    """
 
     body: dict[str, Any]
 

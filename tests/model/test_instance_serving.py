@@ -173,7 +173,7 @@ def test_a_unix_socket_is_for_its_user_alone(smollm2: Path, tmp_path: Path) -> N
         (lambda path, good: path.write_bytes(good[: len(good) // 2]), "truncated"),
         (
             lambda path, good: path.write_bytes(good.replace(b"token_embd.weight", b"token_embx.weight", 1)),
-            "llama_model_load",
+            "tensor 'token_embd.weight' not found",
         ),
     ],
     ids=["missing", "a directory", "empty", "no GGUF", "cut in half", "a tensor missing"],
