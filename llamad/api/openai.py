@@ -13,13 +13,20 @@ from llamad.api.generation import Generation, Vocabulary, parse_generation
 from llamad.api.prompts import Prompt, parse_prompts
 from llamad.engine.vocabulary import Finished, Text
 
+PING_INTERVAL_S_MAX = 2**31 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Streaming:
-    """Whether the answer comes as a stream, and whether that ends with a chunk of usage."""
+    """Whether the answer comes as a stream, and whether that ends with a chunk of usage.
+
+    `ping_interval_s`: how long the stream may be silent before a comment says that it lives; 0 and less: for ever.
+    None: the request leaves it to the server.
+    """
 
     wanted: bool = False
     include_usage: bool = False
+    ping_interval_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +74,13 @@ def parse_completion(
 
 
 def _streaming(fields: Fields) -> Streaming:
+    pings = "sse_ping_interval"
     return Streaming(
         wanted=fields.flag("stream", False),
         include_usage=fields.nested("stream_options").flag("include_usage", False),
+        ping_interval_s=None
+        if fields.raw(pings) is None
+        else fields.integer(pings, 0, -1, PING_INTERVAL_S_MAX),
     )
 
 

@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 
 DONE = b"data: [DONE]\n\n"
+# A comment, which every parser passes over.
+PING = b": ping\n\n"
 
 _encode = msgspec.json.Encoder().encode
 

@@ -11,11 +11,14 @@ import falcon.asgi
 import msgspec
 from falcon.asgi import Request, Response
 
+from llamad.child.conversations import Recordings
 from llamad.child.routes_generate import ChatCompletions, Completions, NativeCompletions
 from llamad.child.routes_model import ApplyTemplate, Detokenize, Health, NotServed, Props, Slots, Tokenize
+from llamad.child.routes_stream import StreamReplay, StreamsLookup
 from llamad.child.service import Service
 from llamad.clock import Clock
 from llamad.errors import LlamadError, error_body
+from llamad.wire.stream import LOOKUP_PATH, STREAM_PATH
 
 log = logging.getLogger(__name__)
 
@@ -41,12 +44,17 @@ _HTTP_REASONS = {
 
 
 def build_app(
-    service: Service, piece: Callable[[int], bytes], clock: Clock
+    service: Service,
+    piece: Callable[[int], bytes],
+    clock: Clock,
+    recordings: Recordings,
+    ping_interval_s: int,
 ) -> falcon.asgi.App[Request, Response]:
-    """All routes of one instance. `piece`: see Tokenize."""
+    """All routes of one instance. `piece`: see Tokenize. `ping_interval_s`: of streams whose requests do not say."""
     app: falcon.asgi.App[Request, Response] = falcon.asgi.App()
-    chat, completions = ChatCompletions(service, clock), Completions(service, clock)
-    native, health = NativeCompletions(service, clock), Health()
+    chat = ChatCompletions(service, clock, ping_interval_s)
+    completions = Completions(service, clock, ping_interval_s)
+    native, health = NativeCompletions(service, clock, ping_interval_s), Health()
     routes: dict[str, Any] = {
         "/v1/chat/completions": chat,
         "/chat/completions": chat,
@@ -58,6 +66,8 @@ def build_app(
         "/apply-template": ApplyTemplate(service),
         "/props": Props(service),
         "/slots": Slots(service),
+        STREAM_PATH: StreamReplay(recordings),
+        LOOKUP_PATH: StreamsLookup(recordings),
         "/health": health,
         "/v1/health": health,
     }

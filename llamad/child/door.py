@@ -4,21 +4,30 @@ Under uvicorn only `receive()` tells that a caller has hung up, and handlers do 
 all of them and at every stage: it reads the body itself, and then runs the application as a task that it cancels as
 soon as the caller is gone. What a handler has begun it takes back in the exchange's clean-up, which the door runs
 however the task ends.
+
+A conversation is the exception: its application answers into a recording, to the end, and the caller is only one who
+reads from it (`conversations` has the theory).
 """
 
 from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
 from falcon.asgi import Request
 
+from llamad.child.conversations import Recording, Recordings, RecordingState, Replay
 from llamad.errors import LlamadError, RequestError
+from llamad.wire.stream import ID_HEADER, TICKET_HEADER, parse_ticket
+
+log = logging.getLogger(__name__)
 
 BODY_BYTES_MAX = 128 << 20
 EXCHANGE = "llamad.exchange"
@@ -47,8 +56,11 @@ def exchange_of(request: Request) -> Exchange:
 class Door:
     """ASGI application around another one. Only callers with `Authorization: Bearer <token>` are served."""
 
-    def __init__(self, app: Application, token: str, body_bytes_max: int = BODY_BYTES_MAX) -> None:
+    def __init__(
+        self, app: Application, token: str, recordings: Recordings, body_bytes_max: int = BODY_BYTES_MAX
+    ) -> None:
         self._app = app
+        self._recordings = recordings
         self._authorization = f"Bearer {token}".encode()
         self._body_bytes_max = body_bytes_max
 
@@ -63,8 +75,39 @@ class Door:
             return
         exchange = Exchange(body)
         scope[EXCHANGE] = exchange
+        ticket = parse_ticket(_header(scope, TICKET_HEADER.encode()))
+        if ticket and scope["method"] == "POST":
+            await self._converse(ticket, exchange, scope, receive, send)
+            return
         with exchange.cleanup:
-            await self._serve(scope, receive, send)
+            await _serve(self._app, scope, receive, send)
+
+    async def _converse(
+        self, ticket: int, exchange: Exchange, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Let the application answer into a recording, and the caller read it for as long as it stays."""
+        id = str(_header(scope, ID_HEADER.encode()) or b"", "latin-1")
+        try:
+            recording = self._recordings.begin(ticket, id)
+        except LlamadError as error:
+            await _refuse(send, error)
+            return
+        replay = recording.replay(0, caller=True)
+        recording.task = asyncio.create_task(self._record(recording, exchange, scope))
+        await _serve(partial(_play, recording, replay), scope, receive, send)
+        if recording.status >= 400 and replay.offset == recording.ring.end and recording.over:
+            # A refusal that its caller has read is of no interest to anybody else.
+            self._recordings.forget(recording)
+
+    async def _record(self, recording: Recording, exchange: Exchange, scope: Scope) -> None:
+        try:
+            with exchange.cleanup:
+                await self._app(scope, _no_body, recording.send)
+        except Exception:
+            log.exception("cannot finish conversation %r", recording.id)
+        finally:
+            recording.end(RecordingState.BROKEN)
+            self._recordings.ended(recording)
 
     def _check_token(self, scope: Scope) -> None:
         given = _header(scope, b"authorization") or b""
@@ -90,30 +133,46 @@ class Door:
             if not event.get("more_body", False):
                 return bytes(body)
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the application; cancel it when the caller hangs up before the answer is complete."""
-        answered = False
 
-        async def noting_send(event: dict[str, Any]) -> None:
-            nonlocal answered
-            answered = answered or (
-                event["type"] == "http.response.body" and not event.get("more_body", False)
-            )
-            await send(event)
+async def _serve(app: Application, scope: Scope, receive: Receive, send: Send) -> None:
+    """Run the application; cancel it when the caller hangs up before the answer is complete."""
+    answered = False
 
-        work = asyncio.ensure_future(self._app(scope, _no_body, noting_send))
-        watch = asyncio.ensure_future(_hung_up(receive))
-        try:
-            await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
-            # After the last byte the server reports a disconnect, too.
-            if not work.done() and not answered:
-                work.cancel()
-            await asyncio.wait({work})
-        finally:
-            watch.cancel()
+    async def noting_send(event: dict[str, Any]) -> None:
+        nonlocal answered
+        answered = answered or (event["type"] == "http.response.body" and not event.get("more_body", False))
+        await send(event)
+
+    work = asyncio.ensure_future(app(scope, _no_body, noting_send))
+    watch = asyncio.ensure_future(_hung_up(receive))
+    try:
+        await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
+        # After the last byte the server reports a disconnect, too.
+        if not work.done() and not answered:
             work.cancel()
-        if not work.cancelled():
-            work.result()
+        await asyncio.wait({work})
+    finally:
+        watch.cancel()
+        work.cancel()
+    if not work.cancelled():
+        work.result()
+
+
+async def _play(recording: Recording, replay: Replay, scope: Scope, receive: Receive, send: Send) -> None:
+    """An application: the recording, as it is being made."""
+    try:
+        await recording.wait_head()
+        start = {"type": "http.response.start", "status": recording.status, "headers": recording.headers}
+        await send(start)
+        async for piece in replay:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+    except LlamadError as error:
+        if recording.status:
+            raise
+        await _refuse(send, error)
+    finally:
+        await replay.close()
 
 
 async def _hung_up(receive: Receive) -> None:

@@ -6,14 +6,19 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from llamad.api.answer import Dialect
-from llamad.api.sse import DONE, frame
+from llamad.api.sse import DONE, PING, frame
 from llamad.child.work import Part, Work
 from llamad.engine.vocabulary import Finished, Text
 from llamad.errors import LlamadError
 
 
-async def events(dialect: Dialect, work: Work, first: list[Part]) -> AsyncIterator[bytes]:
-    """All frames, those of one step together. A failure on the way is a last frame, and then no end marker."""
+async def events(
+    dialect: Dialect, work: Work, first: list[Part], ping_s: float | None
+) -> AsyncIterator[bytes]:
+    """All frames, those of one step together, and a comment where nothing comes for `ping_s`.
+
+    A failure on the way is a last frame, and then no end marker.
+    """
     finished: list[Finished] = []
     documents: list[Any] = dialect.opening()
     parts = first
@@ -26,10 +31,13 @@ async def events(dialect: Dialect, work: Work, first: list[Part]) -> AsyncIterat
                 documents.append(dialect.ending(index, output))
         if work.ended:
             break
-        yield _frames(documents)
-        documents = []
+        if parts:
+            yield _frames(documents)
+            documents = []
+        else:
+            yield PING
         try:
-            parts = await work.parts()
+            parts = await work.parts(ping_s)
         except LlamadError as error:
             yield frame(error.body())
             return

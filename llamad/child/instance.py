@@ -21,6 +21,7 @@ import uvloop
 from llamad import __version__
 from llamad.child.app import build_app
 from llamad.child.chat import Chat, choose_chat
+from llamad.child.conversations import Recordings
 from llamad.child.door import Door
 from llamad.child.engine_thread import EngineThread
 from llamad.child.front import Front, listen
@@ -37,7 +38,7 @@ from llamad.engine.llama import LlamaBackend, load
 from llamad.engine.vocabulary import EngineSettings
 from llamad.errors import LlamadError
 from llamad.observe import log as logs
-from llamad.wire.child import State
+from llamad.wire.child import Conversation, State
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,10 @@ async def _serve(link: Link, spec: InstanceSpec, backend: LlamaBackend, chat: Ch
     dispatcher = Dispatcher(loop)
     engine = Engine(backend, dispatcher.deliver)
     service = Service(engine, dispatcher, Identity(spec.name, spec.engine.path, BUILD), chat, spec.defaults)
-    door = Door(build_app(service, backend.piece, SystemClock()), spec.token)
+    recordings = Recordings(lambda *report: link.send(Conversation(*report)), SystemClock().wall)
+    app = build_app(service, backend.piece, SystemClock(), recordings, spec.ping_interval_s)
+    door = Door(app, spec.token, recordings)
+    link.on_stop(lambda ticket: loop.call_soon_threadsafe(recordings.stop, ticket))
     listener, address = listen(spec.unix_path)
 
     def ready() -> None:

@@ -19,6 +19,9 @@ from llamad.errors import LlamadError
 N_CTX_DEFAULT_MAX = 8192
 """Most that a context is made by default: models of today are trained with more than most machines can hold."""
 
+PING_INTERVAL_S = 30
+"""llama-server's."""
+
 _ENGINE_OPTIONS = {
     "ctx-size": "n_ctx",
     "parallel": "n_parallel",
@@ -60,7 +63,11 @@ _LOGIT_BIAS = re.compile(r"(\d{1,9})([+-](?:inf|\d+(?:\.\d+)?))")
 
 @dataclass(frozen=True, slots=True)
 class InstanceSpec:
-    """What to load and how to serve it. `template`: the operator's chat template, "" for the model's own."""
+    """What to load and how to serve it.
+
+    `template`: the operator's chat template, "" for the model's own. `ping_interval_s`: how long a stream may be silent
+    before a comment says that it lives; 0 and less: for ever.
+    """
 
     name: str
     token: str
@@ -69,6 +76,7 @@ class InstanceSpec:
     defaults: Generation
     template: str
     template_file: str
+    ping_interval_s: int = PING_INTERVAL_S
 
 
 def parse_spec(body: Mapping[str, Any]) -> InstanceSpec:
@@ -89,6 +97,9 @@ def parse_spec(body: Mapping[str, Any]) -> InstanceSpec:
             defaults=_defaults(options),
             template=str(options.get("chat-template") or ""),
             template_file=str(options.get("chat-template-file") or ""),
+            ping_interval_s=_typed(
+                "sse-ping-interval", options.get("sse-ping-interval", PING_INTERVAL_S), int
+            ),
         )
     except (TypeError, ValueError) as error:
         raise LlamadError(f"cannot start: {error}", kind="bad-start") from error

@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from llamad.wire.child import LINE_BYTES_MAX, Command, Exit, Report, Start, Stats, encode, parse_command
+from llamad.wire.child import LINE_BYTES_MAX, Command, Exit, Report, Start, Stats, Stop, encode, parse_command
 from llamad.wire.lines import LineBuffer
 
 EOF_GRACE_S = 0.5
@@ -33,6 +33,7 @@ class Link:
         self._send_lock = threading.Lock()
         self._finish_lock = threading.Lock()
         self._finish: Callable[[], object] | None = None
+        self._stop: Callable[[int], object] | None = None
         self._asked = False
 
     def start(self) -> Start | None:
@@ -55,6 +56,10 @@ class Link:
             asked = self._asked
         if asked:
             finish()
+
+    def on_stop(self, stop: Callable[[int], object]) -> None:
+        """Call `stop`, on the link's thread, with the ticket of each conversation that is to end."""
+        self._stop = stop
 
     @property
     def asked_to_finish(self) -> bool:
@@ -87,6 +92,8 @@ class Link:
             while (command := self._next()) is not None:
                 if isinstance(command, Exit):
                     self._ask_finish()
+                elif isinstance(command, Stop) and self._stop:
+                    self._stop(command.ticket)
             self._ask_finish()
         finally:
             # Whatever went wrong above: without this thread nobody would notice that the parent is gone.

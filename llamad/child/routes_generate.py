@@ -12,7 +12,14 @@ from llamad.api.answer import Dialect, Head
 from llamad.api.generation import Generation
 from llamad.api.json_body import parse_object
 from llamad.api.native import NativeDialect
-from llamad.api.openai import ChatDialect, CompletionDialect, CompletionRequest, parse_chat, parse_completion
+from llamad.api.openai import (
+    ChatDialect,
+    CompletionDialect,
+    CompletionRequest,
+    Streaming,
+    parse_chat,
+    parse_completion,
+)
 from llamad.child.door import exchange_of
 from llamad.child.events import events
 from llamad.child.service import Service
@@ -26,9 +33,10 @@ Prompts = list[tuple[int, ...]]
 class _Generating:
     """The two ways out of a generation: as a whole or as a stream."""
 
-    def __init__(self, service: Service, clock: Clock) -> None:
+    def __init__(self, service: Service, clock: Clock, ping_interval_s: int) -> None:
         self._service = service
         self._clock = clock
+        self._ping_interval_s = ping_interval_s
 
     def _head(self, id_prefix: str, model: str) -> Head:
         identity = self._service.identity
@@ -46,18 +54,28 @@ class _Generating:
         dialect: Dialect,
         generation: Generation,
         prompts: Prompts,
-        stream: bool,
+        streaming: Streaming,
     ) -> None:
-        """Generate. The head goes out after the first output: until then a failure has a status of its own."""
+        """Generate. The head goes out after the first output: until then a failure has a status of its own.
+
+        A stream's head waits no longer than its first ping: an answer of which nothing comes at all is taken for dead.
+        """
         work = self._service.begin(exchange_of(req).cleanup, generation, prompts)
-        first = await work.parts()
-        if stream:
+        if streaming.wanted:
+            ping_s = self._ping_s(streaming)
+            first = await work.parts(ping_s)
             resp.content_type = "text/event-stream"
             resp.set_headers(SSE_HEADERS)
-            resp.stream = events(dialect, work, first)
+            resp.stream = events(dialect, work, first, ping_s)
         else:
+            first = await work.parts()
             resp.content_type = falcon.MEDIA_JSON
             resp.data = msgspec.json.encode(dialect.whole(await work.whole(first)))
+
+    def _ping_s(self, streaming: Streaming) -> float | None:
+        asked_s = streaming.ping_interval_s
+        interval_s = self._ping_interval_s if asked_s is None else asked_s
+        return interval_s if interval_s > 0 else None
 
 
 class ChatCompletions(_Generating):
@@ -74,7 +92,7 @@ class ChatCompletions(_Generating):
             ChatDialect(self._head("chatcmpl-", request.model), request.streaming),
             request.generation.with_stops(service.chat.stops),
             [tokens],
-            request.streaming.wanted,
+            request.streaming,
         )
 
 
@@ -86,7 +104,7 @@ class _Completing(_Generating):
         request = parse_completion(parse_object(exchange_of(req).body), service.defaults, service)
         prompts = [await service.prompt_tokens(prompt) for prompt in request.prompts]
         dialect = self._dialect(request, prompts)
-        await self._answer(req, resp, dialect, request.generation, prompts, request.streaming.wanted)
+        await self._answer(req, resp, dialect, request.generation, prompts, request.streaming)
 
     def _dialect(self, request: CompletionRequest, prompts: Prompts) -> Dialect:
         raise NotImplementedError

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from llamad.api.answer import Whole
@@ -82,15 +83,24 @@ class Work:
         """Whether all that will ever come has been given out."""
         return not self._open and not self._arrived and self._failure is None
 
-    async def parts(self) -> list[Part]:
-        """Wait for something new; in order, never empty. Raises the LlamadError of a sequence that failed."""
+    async def parts(self, within_s: float | None = None) -> list[Part]:
+        """Wait for something new, in order; nothing only where `within_s` is over.
+
+        Raises the LlamadError of a sequence that failed.
+        """
+        if not self._arrived:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    await self._arrival()
+        arrived, self._arrived = self._arrived, []
+        return arrived
+
+    async def _arrival(self) -> None:
         while not self._arrived:
             if self._failure is not None:
                 raise self._failure.error
             self._changed.clear()
             await self._changed.wait()
-        arrived, self._arrived = self._arrived, []
-        return arrived
 
     async def whole(self, first: list[Part]) -> list[Whole]:
         """All of it, in the order of the prompts. `first` has been taken already."""

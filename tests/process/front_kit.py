@@ -13,6 +13,7 @@ from llamad.api.generation import Generation
 from llamad.api.template import CHATML, ChatTemplate
 from llamad.child.app import build_app
 from llamad.child.chat import Chat
+from llamad.child.conversations import Recordings
 from llamad.child.door import Door
 from llamad.child.front import Front, listen
 from llamad.child.service import Identity, Service
@@ -34,11 +35,14 @@ from llamad.errors import LlamadError
 TOKEN = "the-token"
 BODY_BYTES_MAX = 100_000
 N_CTX = 1000
+PING_INTERVAL_S = 30
 
 
 class ToyEngine:
     """Tokens are bytes. A prompt over the context is refused on submit, as the real engine does it."""
 
+    asleep = False
+    idle = True
     facts = ModelFacts("toy", "a toy", 1, 1, N_CTX, N_CTX, N_CTX, 256, 1, 2, None, "", "", False)
 
     def __init__(self, deliver: Callable[[list[Output]], None]) -> None:
@@ -97,6 +101,10 @@ class RunningFront:
         host, port = self.address.split(":")
         return socket.create_connection((host, int(port)), timeout=10)
 
+    def in_loop(self, call: Callable[..., object], *arguments: object) -> None:
+        """Call something that belongs to the loop's thread."""
+        self._loop.call_soon_threadsafe(call, *arguments)
+
     def stop(self) -> None:
         try:
             self._loop.call_soon_threadsafe(self._front.stop)
@@ -117,8 +125,12 @@ class RunningFront:
         self.engine = ToyEngine(dispatcher.deliver)
         chat = Chat(ChatTemplate(CHATML), ("<|im_end|>",))
         service = Service(self.engine, dispatcher, Identity("toy", "/toy.gguf", "b1"), chat, Generation())
-        app = build_app(service, lambda token: bytes([token]), SystemClock())
+        self.reports: list[tuple[int, str]] = []
+        self.recordings = Recordings(lambda *report: self.reports.append(report), SystemClock().wall)
+        app = build_app(
+            service, lambda token: bytes([token]), SystemClock(), self.recordings, PING_INTERVAL_S
+        )
         listener, self.address = listen()
-        self._front = Front(Door(app, TOKEN, BODY_BYTES_MAX), self._started.set)
+        self._front = Front(Door(app, TOKEN, self.recordings, BODY_BYTES_MAX), self._started.set)
         await self._front.serve(sockets=[listener])
         service.close()
