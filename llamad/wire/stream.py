@@ -40,6 +40,22 @@ _decode_tickets = msgspec.json.Decoder(Tickets).decode
 _decode_statuses = msgspec.json.Decoder(list[Status]).decode
 
 
+def parse_tickets(body: bytes) -> list[int]:
+    """Raises ProtocolError."""
+    try:
+        return _decode_tickets(body).tickets
+    except msgspec.DecodeError as error:
+        raise ProtocolError(f"cannot read a lookup: {error}") from error
+
+
+def parse_statuses(body: bytes) -> list[Status]:
+    """Raises ProtocolError."""
+    try:
+        return _decode_statuses(body)
+    except msgspec.DecodeError as error:
+        raise ProtocolError(f"cannot read the answer to a lookup: {error}") from error
+
+
 def parse_ticket(value: str | bytes | None) -> int:
     """The field's value; 0 for none."""
     return int(value) if value and len(value) < 20 and value.isascii() and value.isdigit() else 0
