@@ -170,7 +170,6 @@ def _take(s: SchedulerState, entry: ModelEntry, now: float) -> None:
     model.entry = entry
     if model.idle:
         s.mark_idle_again(model, now)
-    feed(s, model, now)  # it may have more requests at once now
     model.removed = False
     current = not model.resident or model.fingerprint == entry.fingerprint
     if current and model.drain in (Drain.REMOVED, Drain.CHANGED):
@@ -183,6 +182,7 @@ def _take(s: SchedulerState, entry: ModelEntry, now: float) -> None:
         and (model.drain is None or model.drain < Drain.CHANGED)
     ):
         drain(s, model, Drain.CHANGED, "drains: its configuration has changed", now)
+    feed(s, model, now)  # it may have more requests at once now
 
 
 def _remove(s: SchedulerState, model: Model, now: float) -> None:

@@ -148,3 +148,12 @@ def test_a_process_that_could_not_be_started_has_no_exit_status() -> None:
     d.step(e.ChildNotSpawned(d.child("a"), "no such file"))
     (note,) = [note for note in d.seen(a.Note) if note.kind == "exited"]
     assert note.text == "the process of 'a' could not be started"
+
+
+def test_a_changed_process_is_closed_before_those_who_wait_for_a_turn_get_it() -> None:
+    d = Driver(ModelEntry("a", fingerprint="1", concurrency_limit=1))
+    d.loaded("a")
+    d.ask("a")
+    d.ask("a")
+    d.configure(ModelEntry("a", fingerprint="2", concurrency_limit=2))
+    assert d.granted() == []
