@@ -23,6 +23,8 @@ from llamad.core.room import trim
 from llamad.core.state import Deadline, Refusal, SchedulerState, Timer
 from llamad.core.waiters import Ticket
 
+CHANGED = "drains: its configuration has changed"
+
 
 def load(s: SchedulerState, event: LoadAsked, now: float) -> None:
     """Queue for room like a request, but clear a back-off first: an operator who asks has mended something."""
@@ -37,8 +39,7 @@ def load(s: SchedulerState, event: LoadAsked, now: float) -> None:
     model = s.models[name]
     model.failure = None
     if model.drain is Drain.UNLOAD:
-        _supersede(s, model)
-        lift_drain(s, model, now)
+        _supersede(s, model, now)
     if model.serving:
         s.emit(AnswerTicket(event.ticket))
         return
@@ -48,14 +49,19 @@ def load(s: SchedulerState, event: LoadAsked, now: float) -> None:
         s.enqueue(model, now)
 
 
-def _supersede(s: SchedulerState, model: Model) -> None:
-    """A load order overtakes an unload order that still waits for running requests."""
+def _supersede(s: SchedulerState, model: Model, now: float) -> None:
+    """A load order overtakes an unload order that still waits for running requests. What has changed goes all the same."""
     refusal = Refusal(
         "superseded", 409, f"cannot unload {model.name!r}: it was ordered to load again meanwhile"
     )
     for ticket in model.unload_tickets:
         s.refuse(ticket, refusal)
     model.unload_tickets.clear()
+    if model.fingerprint == model.entry.fingerprint:
+        lift_drain(s, model, now)
+    else:
+        model.drain = None
+        drain(s, model, Drain.CHANGED, CHANGED, now)
 
 
 def unload(s: SchedulerState, event: UnloadAsked, now: float) -> None:
@@ -131,6 +137,7 @@ def configure(s: SchedulerState, event: ModelsConfigured, now: float) -> None:
     """Take a new registry. What is unchanged keeps its process, its cache and its streams."""
     if s.stopping:
         return
+    other_timeout = event.limits.load_timeout_s != s.limits.load_timeout_s
     s.limits = event.limits
     s.ledger.limit_processes(event.limits.models_max)
     s.ledger.keep_free(event.limits.margin_bytes)
@@ -142,7 +149,8 @@ def configure(s: SchedulerState, event: ModelsConfigured, now: float) -> None:
         _take(s, entry, now)
     for model in s.models.values():
         s.arm_waiters(model)
-        arm_progress(s, model, now)
+        if other_timeout:
+            arm_progress(s, model, now)
     if event.starting:
         _load_at_start(s, event.models, event.limits, now)
     trim(s, now)
@@ -181,7 +189,7 @@ def _take(s: SchedulerState, entry: ModelEntry, now: float) -> None:
         and model.state in (State.LOADED, State.SLEEPING)
         and (model.drain is None or model.drain < Drain.CHANGED)
     ):
-        drain(s, model, Drain.CHANGED, "drains: its configuration has changed", now)
+        drain(s, model, Drain.CHANGED, CHANGED, now)
     feed(s, model, now)  # it may have more requests at once now
 
 

@@ -157,3 +157,27 @@ def test_a_changed_process_is_closed_before_those_who_wait_for_a_turn_get_it() -
     d.ask("a")
     d.configure(ModelEntry("a", fingerprint="2", concurrency_limit=2))
     assert d.granted() == []
+
+
+def test_an_unload_that_is_overtaken_does_not_bring_back_an_old_configuration() -> None:
+    d = Driver(ModelEntry("a", fingerprint="1"))
+    d.loaded("a")
+    running = d.ask("a")
+    d.unload("a")
+    d.configure(ModelEntry("a", fingerprint="2"))
+    d.load("a")
+    waiting = d.ask("a")
+    assert d.granted() == []
+    d.release(running)
+    d.exit("a")
+    d.ready("a")
+    assert d.granted() == [waiting]
+
+
+def test_reloads_do_not_keep_a_hanging_load_alive() -> None:
+    d = Driver("a", load_timeout_s=60)
+    d.ask("a")
+    d.wait(40)
+    d.configure("a", load_timeout_s=60)
+    d.wait(21)
+    assert len(d.seen(a.Kill)) == 1
