@@ -145,7 +145,14 @@ def parse_detokenize(document: dict[str, Any], n_vocab: int) -> tuple[int, ...]:
 
 
 def props(
-    facts: ModelFacts, defaults: Generation, *, alias: str, path: str, template: str, build: str
+    facts: ModelFacts,
+    defaults: Generation,
+    *,
+    alias: str,
+    path: str,
+    template: str,
+    build: str,
+    is_sleeping: bool = False,
 ) -> dict[str, Any]:
     """`GET /props`: what this model is and what a request gets that says nothing."""
     return {
@@ -161,7 +168,7 @@ def props(
         "bos_token": facts.bos_token,
         "eos_token": facts.eos_token,
         "build_info": build,
-        "is_sleeping": False,
+        "is_sleeping": is_sleeping,
     }
 
 

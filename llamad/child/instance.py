@@ -1,6 +1,7 @@
 """The role `instance`: load one model, serve it over HTTP, say how it goes.
 
-    start document -> spec -> load (progress to the parent) -> listen -> ready -> serve, statistics -> exit
+    start document -> spec -> fit -> load (progress to the parent) -> listen -> ready -> serve, statistics -> exit
+                                                                                 sleep <-> wake
 
 The event loop has the main thread, the engine one of its own; they meet in the dispatcher and in the engine's inbox.
 """
@@ -13,37 +14,36 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import uvloop
 
 from llamad import __version__
 from llamad.child.app import build_app
-from llamad.child.chat import Chat, choose_chat
+from llamad.child.chat import choose_chat
 from llamad.child.conversations import Recordings
 from llamad.child.door import Door
-from llamad.child.engine_thread import EngineThread
+from llamad.child.fitting import fitted
 from llamad.child.front import Front, listen
-from llamad.child.instance_spec import InstanceSpec, context_size, parse_spec
+from llamad.child.instance_spec import InstanceSpec, parse_spec
 from llamad.child.link import Link
-from llamad.child.reporter import LoadReporter, ready_payload, report_stats
+from llamad.child.reporter import Reporter, report_stats
+from llamad.child.resident import Resident
 from llamad.child.service import Identity, Service
+from llamad.child.sleeper import Sleeper
 from llamad.child.titles import Title
 from llamad.child.work import Dispatcher
 from llamad.clock import SystemClock
-from llamad.config.gguf import read_head
-from llamad.engine.engine import Engine
-from llamad.engine.llama import LlamaBackend, load
-from llamad.engine.vocabulary import EngineSettings
-from llamad.errors import LlamadError
+from llamad.engine import ggml, llama
+from llamad.engine.complaints import Complaints, failure
+from llamad.errors import LlamadError, OutOfMemoryError
 from llamad.observe import log as logs
-from llamad.wire.child import Conversation, State
+from llamad.wire.child import EXIT_OUT_OF_MEMORY, Conversation, State
 
 log = logging.getLogger(__name__)
 
 BUILD = f"llamad-{__version__}"
-ENGINE_STOP_S = 5.0
+EXIT_ABORTED = 1
 # Decode steps of small models take 2 ms: at the default of 5 ms the engine's thread would wait longer for the
 # interpreter than it computes.
 SWITCH_INTERVAL_S = 0.0005
@@ -54,74 +54,72 @@ def run(link: Link, body: Mapping[str, Any]) -> int:
     logs.set_up("info", os.environ)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     spec = parse_spec(body)
-    title = Title("instance", spec.name)
+    reporter = Reporter(link, Title("instance", spec.name), SystemClock())
     # There is nothing to finish yet, and a load cannot be interrupted everywhere.
     link.on_finish(lambda: os._exit(0))
-    reporter = LoadReporter(link, title, SystemClock())
     reporter.progressed(0.0)
-    backend = load(with_context_size(spec.engine), reporter.progressed)
-    chat = choose_chat(spec, backend.facts)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(link, spec, backend, chat, title))
+    spec = dataclasses.replace(spec, engine=fitted(spec.engine, body))
+    with (
+        Complaints(llama.log) as complaints,
+        ggml.before_abort(lambda words: _die(link, words, complaints.reason)),
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        return runner.run(_serve(link, spec, reporter))
 
 
-async def _serve(link: Link, spec: InstanceSpec, backend: LlamaBackend, chat: Chat, title: Title) -> int:
+async def _serve(link: Link, spec: InstanceSpec, reporter: Reporter) -> int:
     loop = asyncio.get_running_loop()
     dispatcher = Dispatcher(loop)
-    engine = Engine(backend, dispatcher.deliver)
-    service = Service(engine, dispatcher, Identity(spec.name, spec.engine.path, BUILD), chat, spec.defaults)
+
+    def load() -> llama.LlamaBackend:
+        return llama.load(spec.engine, reporter.progressed)
+
+    def ready() -> None:
+        reporter.ready(address, resident.facts, resident.held())
+
+    def stop() -> None:
+        front.stop()
+
+    def finish() -> None:
+        if sleeper.loading:
+            os._exit(0)
+        loop.call_soon_threadsafe(stop)
+
+    resident = Resident(load(), dispatcher.deliver, lambda: loop.call_soon_threadsafe(stop))
+    identity = Identity(spec.name, spec.engine.path, BUILD)
+    service = Service(resident, dispatcher, identity, choose_chat(spec, resident.facts), spec.defaults)
+    sleeper = Sleeper(resident, service, reporter, load, ready)
     recordings = Recordings(lambda *report: link.send(Conversation(*report)), SystemClock().wall)
-    app = build_app(service, backend.piece, SystemClock(), recordings, spec.ping_interval_s)
+    app = build_app(service, resident.piece, SystemClock(), recordings, spec.ping_interval_s)
     door = Door(app, spec.token, recordings)
     link.on_stop(lambda ticket: loop.call_soon_threadsafe(recordings.stop, ticket))
     listener, address = listen(spec.unix_path)
-
-    def ready() -> None:
-        title.show("loaded")
-        link.send(State("ready", ready_payload(address, engine.facts)))
-
     front = Front(door, ready)
-    runner = EngineThread(engine, lambda: loop.call_soon_threadsafe(front.stop))
-    runner.start()
-    link.on_finish(lambda: loop.call_soon_threadsafe(front.stop))
-    statistics = asyncio.create_task(report_stats(link, engine.stats))
+    orders = asyncio.create_task(sleeper.run())
+    orders.add_done_callback(lambda _: stop())
+    statistics = asyncio.create_task(report_stats(link, resident.stats, SystemClock()))
+    link.on_nap(lambda order: loop.call_soon_threadsafe(sleeper.take, order))
+    link.on_finish(finish)
     try:
         await front.serve(sockets=[listener])
     finally:
-        title.show("stopping")
+        if sleeper.loading:
+            os._exit(0)
+        reporter.stopping()
         statistics.cancel()
         service.close()
-        engine.stop()
-        runner.join(ENGINE_STOP_S)
-    if runner.failure is not None:
-        raise LlamadError(f"cannot go on: {runner.failure}", kind="engine-died")
-    if not runner.is_alive():
-        backend.close()
+        death = resident.failure
+        resident.close()
+    if orders.done():
+        orders.result()
+    if death is not None:
+        raise LlamadError(f"cannot go on: {death}", kind="engine-died")
     return 0
 
 
-def with_context_size(settings: EngineSettings) -> EngineSettings:
-    """The settings with a context size, where nobody chose one: the model's own, within a bound.
-
-    Raises LlamadError for a file that is no whole GGUF: better words than llama.cpp has for it.
-    """
-    trained = trained_context(Path(settings.path))
-    if settings.n_ctx > 0:
-        return settings
-    chosen = context_size(trained)
-    if chosen < trained:
-        log.info("ctx-size not set: using %d of the %d tokens the model was trained with", chosen, trained)
-    else:
-        log.info("ctx-size not set: using %d tokens", chosen)
-    return dataclasses.replace(settings, n_ctx=chosen)
-
-
-def trained_context(path: Path) -> int:
-    """Tokens the model was trained with, by the file's head; 0 if it does not say. Raises LlamadError."""
-    try:
-        with path.open("rb") as file:
-            head = read_head(file, path.stat().st_size)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise LlamadError(f"cannot load {path}: {reason}", kind="load-failed") from error
-    return head.whole(f"{head.text('general.architecture')}.context_length")
+def _die(link: Link, words: str, before: str) -> None:
+    """ggml is about to end the process: say why, in its place."""
+    error = failure(f"cannot go on: llama.cpp gave up: {words}; before that: {before}", kind="engine-died")
+    log.error("%s", error.message)
+    link.send(State("failed", {"kind": error.kind, "message": error.message}))
+    os._exit(EXIT_OUT_OF_MEMORY if isinstance(error, OutOfMemoryError) else EXIT_ABORTED)

@@ -13,7 +13,19 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from llamad.wire.child import LINE_BYTES_MAX, Command, Exit, Report, Start, Stats, Stop, encode, parse_command
+from llamad.wire.child import (
+    LINE_BYTES_MAX,
+    Command,
+    Exit,
+    Report,
+    Sleep,
+    Start,
+    Stats,
+    Stop,
+    Wake,
+    encode,
+    parse_command,
+)
 from llamad.wire.lines import LineBuffer
 
 EOF_GRACE_S = 0.5
@@ -33,6 +45,7 @@ class Link:
         self._send_lock = threading.Lock()
         self._finish_lock = threading.Lock()
         self._finish: Callable[[], object] | None = None
+        self._nap: Callable[[Sleep | Wake], object] | None = None
         self._stop: Callable[[int], object] | None = None
         self._asked = False
 
@@ -56,6 +69,10 @@ class Link:
             asked = self._asked
         if asked:
             finish()
+
+    def on_nap(self, nap: Callable[[Sleep | Wake], object]) -> None:
+        """Call `nap`, on the link's thread, for each Sleep and Wake from now on. Roles that do not sleep ignore them."""
+        self._nap = nap
 
     def on_stop(self, stop: Callable[[int], object]) -> None:
         """Call `stop`, on the link's thread, with the ticket of each conversation that is to end."""
@@ -94,6 +111,8 @@ class Link:
                     self._ask_finish()
                 elif isinstance(command, Stop) and self._stop:
                     self._stop(command.ticket)
+                elif isinstance(command, Sleep | Wake) and self._nap:
+                    self._nap(command)
             self._ask_finish()
         finally:
             # Whatever went wrong above: without this thread nobody would notice that the parent is gone.

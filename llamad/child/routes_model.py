@@ -85,12 +85,13 @@ class Props:
             path=identity.path,
             template=service.chat.template.source,
             build=identity.build,
+            is_sleeping=service.engine.asleep,
         )
         answer_json(resp, document)
 
 
 class Slots:
-    """`GET /slots`."""
+    """`GET /slots`: none while the model is asleep."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -100,7 +101,7 @@ class Slots:
 
 
 class Health:
-    """`GET /health`: an instance that listens has its model loaded."""
+    """`GET /health`: an instance that listens has its model loaded, or put to sleep by its parent."""
 
     async def on_get(self, req: Request, resp: Response) -> None:
         answer_json(resp, {"status": "ok"})

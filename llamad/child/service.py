@@ -31,6 +31,12 @@ class ServingEngine(Submitter, Protocol):
     @property
     def facts(self) -> ModelFacts: ...
 
+    @property
+    def asleep(self) -> bool: ...
+
+    @property
+    def idle(self) -> bool: ...
+
     def stats(self) -> EngineStats: ...
 
     def slots(self) -> list[SlotView]: ...
@@ -66,12 +72,18 @@ class Service:
         self.defaults = defaults
         self.facts = engine.facts
         self._dispatcher = dispatcher
-        self._tokenizer = ThreadPoolExecutor(1, "tokenizer")
+        self._worker = ThreadPoolExecutor(1, "worker")
+        self._n_jobs = 0
 
     @property
     def n_vocab(self) -> int:
         """Token ids are 0 to this, exclusive."""
         return self.facts.n_vocab
+
+    @property
+    def idle(self) -> bool:
+        """No request has the engine or the worker do anything, or is about to."""
+        return not self._n_jobs and self.engine.idle
 
     def tokenize(self, text: str, add_special: bool, parse_special: bool) -> tuple[int, ...]:
         """Token ids of a short text; long ones go through `aside`."""
@@ -90,9 +102,21 @@ class Service:
 
     async def aside(self, chars: int, call: Callable[[], T]) -> T:
         """Do what takes time in proportion to `chars`: at once if they are few, else off the event loop."""
-        if chars <= INLINE_CHARS_MAX:
+        if chars <= INLINE_CHARS_MAX or self.engine.asleep:
             return call()
-        return await asyncio.get_running_loop().run_in_executor(self._tokenizer, call)
+        return await self.on_worker(call)
+
+    async def on_worker(self, call: Callable[[], T]) -> T:
+        """Do what takes long on a thread that does one thing at a time.
+
+        That is what makes it safe to free a model there: a job whose request was cancelled goes on to its end, and
+        may be reading the vocabulary.
+        """
+        self._n_jobs += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._worker, call)
+        finally:
+            self._n_jobs -= 1
 
     def begin(self, cleanup: ExitStack, generation: Generation, prompts: Sequence[tuple[int, ...]]) -> Work:
         """Have the engine generate, a sequence for each prompt, until `cleanup` is run."""
@@ -103,4 +127,4 @@ class Service:
 
     def close(self) -> None:
         """Let go of the thread."""
-        self._tokenizer.shutdown(wait=False, cancel_futures=True)
+        self._worker.shutdown(wait=False, cancel_futures=True)
