@@ -30,11 +30,12 @@ class Reports(Protocol):
 def run(link: Reports, body: Mapping[str, Any]) -> int:
     """Scan by the daemon's own command line, `body["argv"]`, and this process's environment. Always 0.
 
-    Raises LlamadError if the document has no command line, or one that cannot be understood.
+    `body["environ"]` has what is too secret for an environment, and counts as if it were there. Raises LlamadError if
+    the document has no command line, or one that cannot be understood.
     """
     argv = _argv(body)
     link.send(State("scanning"))
-    loaded = load(argv, os.environ, settled=True)
+    loaded = load(argv, {**os.environ, **(body.get("environ") or {})}, settled=True)
     link.send(Item({"item": "settings", "settings": loaded.settings.to_document()}))
     for spec in loaded.registry.models.values():
         link.send(_model(spec))

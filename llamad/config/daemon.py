@@ -12,7 +12,9 @@ from llamad.config.layers import Layer
 from llamad.config.settings import Problem, Settings
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
-_PATHS = ("models_dir", "models_preset", "runtime_dir", "state_dir")
+_PATHS = (
+    "models_dir", "models_preset", "runtime_dir", "state_dir", "api_key_file", "ssl_key_file", "ssl_cert_file",
+)  # fmt: skip
 # sun_path has 108 bytes with its NUL.
 _SOCKET_PATH_BYTES_MAX = 107
 

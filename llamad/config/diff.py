@@ -53,6 +53,8 @@ def diff_registries(old: Registry, new: Registry) -> RegistryDiff:
 def _labels(spec: ModelSpec) -> tuple[object, ...]:
     return (
         spec.aliases,
+        spec.rules,
+        spec.variants,
         spec.tags,
         spec.pinned,
         spec.priority,

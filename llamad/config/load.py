@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from llamad.config import command_line, files, ini, layers, options, paths
 from llamad.config.command_line import CommandLine, UsageError
 from llamad.config.daemon import build_settings
+from llamad.config.front import read_front
 from llamad.config.helptext import help_text
 from llamad.config.layers import Layer
 from llamad.config.registry import Read, build_registry
@@ -50,8 +51,10 @@ def load(argv: Sequence[str], environ: Mapping[str, str] | None = None, *, settl
     """
     read = _read_settled if settled else _read
     own = _read_own(argv, os.environ if environ is None else environ, read)
-    registry = build_registry(own.settings, own.layer, read)
-    return Loaded(own.settings, Registry(registry.models, _in_order([*own.problems, *registry.problems])))
+    settings, faults = read_front(own.settings, own.layer, read)
+    registry = build_registry(settings, own.layer, read)
+    problems = _in_order([*own.problems, *faults, *registry.problems])
+    return Loaded(settings, Registry(registry.models, problems))
 
 
 @dataclass(frozen=True, slots=True)

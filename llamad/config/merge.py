@@ -9,13 +9,14 @@ and which models there are, the last of these:
     (Hugging Face cache, later)  <  models directory  <  presets
 
 A section with the name of a found model patches it: it changes the keys it writes, the file stays unless it writes
-`model`. A section with another name is a model of its own and has to write `model`. `stop-timeout` is an option of
-both a model and the daemon; there the daemon's value is what a preset may depart from.
+`model`. A section with another name is a model of its own and has to write `model`, unless it is another name of a model
+(see `variants`). `stop-timeout` is an option of both a model and the daemon; there the daemon's value is what a preset
+may depart from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from llamad.config.layers import Layer, Setting
@@ -41,7 +42,8 @@ class Draft:
     """A model after merging, before anybody has opened its file.
 
     `source`: `models-dir` or `preset`, where it was found first. `path` is as written. `file:line` is where to look
-    when something is wrong with it. `patched`: a preset speaks of it.
+    when something is wrong with it. `patched`: a preset speaks of it. `variants`: its further names, each with the
+    request rules that its section writes.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Draft:
     mmproj: str = ""
     notes: tuple[str, ...] = ()
     patched: bool = False
+    variants: Mapping[str, Layer] = field(default_factory=dict)
 
     def value(self, option: str, default: OptionValue) -> OptionValue:
         setting = self.layer.get(option)
@@ -70,10 +73,12 @@ def merge(
     for_all: Layer,
     daemon: Layer,
     faulty: frozenset[str] = frozenset(),
+    taken: frozenset[str] = frozenset(),
 ) -> tuple[list[Draft], list[Problem]]:
     """Every model with its options, in a stable order: found ones by name, then presets as they are written.
 
     `faulty`: models with a problem already. They are not told that they have no file, because that may be the reason.
+    `taken`: names of variants, which no alias may be.
     """
     sections = {preset.name: preset for preset in presets}
     own = {preset.name for preset in presets} - {item.name for item in found}
@@ -94,7 +99,8 @@ def merge(
         elif preset.name not in faulty:
             message = f"cannot serve '{preset.name}': no such model was found, and the preset has no 'model'"
             problems.append(Problem(preset.file, preset.line, message, model=preset.name))
-    return drafts, problems + check_aliases(drafts, {item.name for item in found} | set(sections))
+    names = {item.name for item in found} | set(sections) | taken
+    return drafts, problems + check_aliases(drafts, names)
 
 
 def _patch(item: Found, preset: Preset | None, layer: Layer) -> Draft:

@@ -13,11 +13,17 @@ from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 
-from llamad.config import rows_daemon, rows_instance, rows_later, rows_model
+from llamad.config import rows_daemon, rows_front, rows_instance, rows_later, rows_model, rules
 from llamad.config.option import Option, Scope
 from llamad.config.values import Text
 
-ROWS: tuple[Option, ...] = (*rows_daemon.ROWS, *rows_instance.ROWS, *rows_model.ROWS, *rows_later.ROWS)
+ROWS: tuple[Option, ...] = (
+    *rows_daemon.ROWS,
+    *rows_front.ROWS,
+    *rows_instance.ROWS,
+    *rows_model.ROWS,
+    *rows_later.ROWS,
+)
 
 DAEMON_SCOPES = (Scope.DAEMON, Scope.INSTANCE)
 """What the command line, the environment and llamad.ini may set."""
@@ -57,6 +63,8 @@ def lookup(spelling: str, scopes: tuple[Scope, ...], dashes: str = "") -> Option
         return known[spelling]
     if Scope.MODEL in scopes and spelling.startswith("env."):
         return _environment_option(spelling)
+    if Scope.MODEL in scopes and spelling.startswith(rules.PREFIXES):
+        return rules.option(spelling)
     shown = f"'{dashes}{spelling}'"
     elsewhere = by_spelling(tuple(Scope)).get(spelling)
     if elsewhere is not None and elsewhere.scope is Scope.DAEMON:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from llamad.config import files, ini, layers, merge, options, sources, specs
+from llamad.config import files, ini, layers, merge, options, sources, specs, variants
 from llamad.config.layers import Layer
 from llamad.config.merge import Draft, Preset
 from llamad.config.option import Scope
@@ -30,8 +30,11 @@ def build_registry(settings: Settings, daemon: Layer, read: Read) -> Registry:
     found, problems = _scan(settings.models_dir, daemon)
     presets, for_all, preset_problems = _read_presets(settings.models_preset, daemon, read)
     faulty = frozenset(problem.model for problem in preset_problems)
-    drafts, merge_problems = merge.merge(found, presets, for_all, daemon, faulty)
-    problems += preset_problems + merge_problems
+    presets, others = variants.split(presets)
+    taken = frozenset(preset.name for preset in others)
+    drafts, merge_problems = merge.merge(found, presets, for_all, daemon, faulty, taken)
+    drafts, variant_problems = variants.attach(drafts, others, {item.name for item in found} | faulty)
+    problems += preset_problems + merge_problems + variant_problems
     models: dict[str, ModelSpec] = {}
     bad = {problem.model for problem in problems}
     for draft in drafts:

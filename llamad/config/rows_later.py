@@ -43,14 +43,6 @@ def _later(
 _DAEMON = tuple(
     _later(kind, spellings, *honoured, no=no, env=env, scope=Scope.DAEMON)
     for kind, spellings, honoured, no, env in (
-        (_TEXT, "api-key", (), "", "LLAMA_API_KEY LLAMA_ARG_API_KEY"),
-        (_TEXT, "api-key-file", (), "", ""),
-        (_TEXT, "ssl-key-file", (), "", ""),
-        (_TEXT, "ssl-cert-file", (), "", ""),
-        (_TEXT, "cors-origins", (), "", ""),
-        (_TEXT, "cors-methods", (), "", ""),
-        (_TEXT, "cors-headers", (), "", ""),
-        (_FLAG, "cors-credentials", (), "no-cors-credentials", ""),
         (_TEXT, "api-prefix", (), "", ""),
         (_TEXT, "path", (), "", "LLAMA_ARG_STATIC_PATH"),
         (_FLAG, "reuse-port", (False,), "", ""),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from llamad.config.option import Option, Scope
+from llamad.config.rules import FIELD
 from llamad.config.values import Choice, Duration, Flag, Listing, Text, Whole
 
 _GROUP = "Presets only"
@@ -45,6 +46,21 @@ ROWS: tuple[Option, ...] = (
         _GROUP,
         also=("a", "aliases"),
         single=True,
+    ),
+    Option(
+        "variant-of",
+        Text("MODEL", may_be_empty=False),
+        "the section is another name of MODEL, with other request rules and no process of its own",
+        _MODEL,
+        _GROUP,
+        single=True,
+    ),
+    Option(
+        "remove",
+        Listing("FIELD,…", FIELD, "a parameter's name"),
+        "parameters taken out of each request; default.FIELD and force.FIELD = JSON set them",
+        _MODEL,
+        _GROUP,
     ),
     Option("tags", Listing(), "words shown with the model, with commas between", _MODEL, _GROUP),
     Option(

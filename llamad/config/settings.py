@@ -70,6 +70,51 @@ class GgufFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestRules:
+    """What becomes of the parameters of a model's requests: first `remove`, then `default`, then `force`.
+
+    `default` (for what a request does not say) and `force` (whatever it says) map a parameter to its value as JSON text.
+    """
+
+    default: Mapping[str, str] = field(default_factory=dict)
+    force: Mapping[str, str] = field(default_factory=dict)
+    remove: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.default or self.force or self.remove)
+
+    def to_document(self) -> dict[str, Any]:
+        return {name: _plain(getattr(self, name)) for name in _names(RequestRules)}
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> RequestRules:
+        return cls(**_known(cls, document))
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """One key of the public port: its SHA-256 in hex, and what it may do. The key itself is kept nowhere.
+
+    `name`: unique, shown. `models` (ids, aliases or variants) empty: all. A limit of 0 is none; rates are per minute.
+    """
+
+    digest: str
+    name: str
+    manage: bool = False
+    models: tuple[str, ...] = ()
+    max_concurrent: int = 0
+    requests_per_minute: int = 0
+    tokens_per_minute: int = 0
+
+    def to_document(self) -> dict[str, Any]:
+        return {name: _plain(getattr(self, name)) for name in _names(ApiKey)}
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> ApiKey:
+        return cls(**_known(cls, document))
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSpec:
     """One model that can be served, and how.
 
@@ -80,6 +125,7 @@ class ModelSpec:
     `args`: the same as a llama-server command line, for `status.args`; `preset`: the same as INI text.
     `sleep_idle_s`, `unload_idle_s` 0: never; `concurrency_limit` 0: by its slots. `files`: what identifies the files.
     `created`: the file's mtime, seconds since the epoch. `notes`: what is worth telling though nothing is wrong.
+    `rules`: for its requests; `variants`: further names of it, each with the rules that count there.
     `fingerprint` changes exactly when a running instance has to be replaced to follow this value.
     """
 
@@ -101,6 +147,8 @@ class ModelSpec:
     unlisted: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
     engine: str = "llamad"
+    rules: RequestRules = field(default_factory=RequestRules)
+    variants: Mapping[str, RequestRules] = field(default_factory=dict)
     args: tuple[str, ...] = ()
     preset: str = ""
     facts: GgufFacts = field(default_factory=GgufFacts)
@@ -112,13 +160,28 @@ class ModelSpec:
     def to_document(self) -> dict[str, Any]:
         document = {name: _plain(getattr(self, name)) for name in _names(ModelSpec)}
         document["facts"] = self.facts.to_document()
+        document["rules"] = self.rules.to_document()
+        document["variants"] = {name: rules.to_document() for name, rules in self.variants.items()}
         return document
+
+    @property
+    def other_names(self) -> tuple[str, ...]:
+        """Aliases and variants."""
+        return (*self.aliases, *self.variants)
+
+    def rules_for(self, name: str) -> RequestRules:
+        """The rules for requests under one of its names."""
+        return self.variants.get(name, self.rules)
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> ModelSpec:
         known = _known(cls, document)
         known["facts"] = GgufFacts.from_document(known.get("facts") or {})
         known["options"] = {key: _frozen(value) for key, value in known.get("options", {}).items()}
+        known["rules"] = RequestRules.from_document(known.get("rules") or {})
+        known["variants"] = {
+            name: RequestRules.from_document(rules) for name, rules in known.get("variants", {}).items()
+        }
         return cls(**known)
 
 
@@ -130,11 +193,11 @@ class Registry:
     problems: tuple[Problem, ...] = ()
 
     def resolve(self, name: str) -> ModelSpec | None:
-        """The model whose id or alias is exactly `name`, or None. Case counts; never a substitute."""
+        """The model whose id, alias or variant is exactly `name`, or None. Case counts; never a substitute."""
         found = self.models.get(name)
         if found is not None:
             return found
-        return next((model for model in self.models.values() if name in model.aliases), None)
+        return next((model for model in self.models.values() if name in model.other_names), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +206,9 @@ class Settings:
 
     `listeners`: public addresses as `HOST:PORT`, `[V6]:PORT` or `unix:/path`. `models_memory_margin_bytes` None:
     the memory books are off. `models_max` 0: no limit by count. `queue_timeout_s`, `timeout_s`, `load_timeout_s`, `stall_timeout_s` 0: no limit.
-    `models_dir`, `models_preset`, `config_file` "": none.
+    `models_dir`, `models_preset`, `config_file`, `api_key_file`, `ssl_…_file` "": none. `api_key`: digests, see ApiKey.
+    `socket_mode`, `socket_group`: of public Unix sockets. `keys`: all of them, and `tls`, which changes when the
+    certificate's files do, are read with the registry and not with the options.
     """
 
     runtime_dir: str
@@ -163,6 +228,18 @@ class Settings:
     max_queued: int = 512
     timeout_s: float = 3600.0
     max_body_bytes: int = 128 * 1024 * 1024
+    socket_mode: int = 0o660
+    socket_group: str = ""
+    ssl_key_file: str = ""
+    ssl_cert_file: str = ""
+    tls: str = ""
+    api_key: tuple[str, ...] = ()
+    api_key_file: str = ""
+    keys: tuple[ApiKey, ...] = ()
+    cors_origins: tuple[str, ...] = ("*",)
+    cors_methods: tuple[str, ...] = ("GET", "POST", "DELETE", "OPTIONS")
+    cors_headers: tuple[str, ...] = ("*",)
+    cors_credentials: bool = True
     instance_transport: str = "tcp"
     load_timeout_s: float = 300.0
     stall_timeout_s: float = 60.0
@@ -170,11 +247,15 @@ class Settings:
     log_level: str = "info"
 
     def to_document(self) -> dict[str, Any]:
-        return {name: _plain(getattr(self, name)) for name in _names(Settings)}
+        document = {name: _plain(getattr(self, name)) for name in _names(Settings)}
+        document["keys"] = [key.to_document() for key in self.keys]
+        return document
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Settings:
-        return cls(**_known(cls, document))
+        known = _known(cls, document)
+        known["keys"] = tuple(ApiKey.from_document(key) for key in known.get("keys", ()))
+        return cls(**known)
 
 
 @dataclass(frozen=True, slots=True)

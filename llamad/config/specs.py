@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from llamad.config import ini
-from llamad.config.layers import Setting
+from llamad.config import ini, rules
+from llamad.config.layers import Layer, Setting
 from llamad.config.merge import Draft
 from llamad.config.option import Scope
-from llamad.config.settings import ModelSpec, OptionValue
+from llamad.config.settings import ModelSpec, OptionValue, RequestRules
 from llamad.config.sources import ModelFile
 
 # Options of instances that the supervisor acts on: a change must not replace a process.
@@ -46,6 +46,8 @@ def build(draft: Draft, file: ModelFile, mmproj: str, stop_timeout_s: float) -> 
         unlisted=bool(draft.value("unlisted", False)),
         env=_environment(draft),
         engine=str(draft.value("engine", "llamad")),
+        rules=_rules(draft.layer),
+        variants={name: _rules({**draft.layer, **layer}) for name, layer in sorted(draft.variants.items())},
         facts=file.facts,
         created=file.created,
         files=file.identity,
@@ -68,6 +70,10 @@ def _words(draft: Draft, option: str) -> tuple[str, ...]:
 def _number(value: OptionValue) -> int | float:
     assert isinstance(value, int | float)
     return value
+
+
+def _rules(layer: Layer) -> RequestRules:
+    return rules.build({name: setting.value for name, setting in layer.items()})
 
 
 def _environment(draft: Draft) -> dict[str, str]:

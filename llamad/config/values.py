@@ -7,6 +7,7 @@ what is not plainly of the kind is refused, never guessed.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import unicodedata
@@ -22,6 +23,7 @@ FALSE_WORDS = ("false", "0", "off", "disabled")
 SECONDS_MAX = 10 * 365 * 86400.0
 LIST_ITEMS_MAX = 256
 NAME_CHARS_MAX = 512
+JSON_CHARS_MAX = 8 * 1024
 
 _N = TypeVar("_N", int, float)
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
@@ -217,6 +219,40 @@ class Matching:
 
 
 @dataclass(frozen=True, slots=True)
+class Mode:
+    """Rights of a file in octal digits. Whoever may connect to a socket has to be able to write to it."""
+
+    hint: str = "MODE"
+
+    def parse(self, text: str) -> int:
+        if not re.fullmatch(r"0?[0-7]{3}", text):
+            raise ValueError(f"{text!r} is no mode: write three octal digits, for example 660")
+        return int(text, 8)
+
+    def render(self, value: OptionValue) -> str:
+        return f"{value:03o}"
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """A JSON value, kept as JSON text; what is no JSON is text itself, so that `bob` needs no quotes but `"1"` does."""
+
+    hint: str = "JSON"
+
+    def parse(self, text: str) -> str:
+        if len(text) > JSON_CHARS_MAX:
+            raise ValueError(f"its value has {len(text)} characters, at most {JSON_CHARS_MAX}")
+        try:
+            value = json.loads(text, parse_constant=_no_constant)
+        except (ValueError, RecursionError):
+            value = text
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+    def render(self, value: OptionValue) -> str:
+        return str(value)
+
+
+@dataclass(frozen=True, slots=True)
 class Template:
     """Jinja source, or the name `chatml`. llama.cpp has more built-in names; they are not taken for source."""
 
@@ -268,6 +304,10 @@ def model_name(text: str) -> str:
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in text):
         raise ValueError(f"cannot use the name {text!r}: it has control characters or is not UTF-8")
     return text
+
+
+def _no_constant(word: str) -> object:
+    raise ValueError(f"{word} is no JSON")
 
 
 def _within(value: _N, least: float, most: float) -> _N:

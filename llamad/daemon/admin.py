@@ -17,6 +17,7 @@ from llamad.daemon.loop import Loop, Timer
 from llamad.daemon.stream import Acceptor, Stream
 from llamad.errors import LlamadError, RequestError
 from llamad.wire.admin import Request, ServerConnection, json_bytes
+from llamad.wire.policy import CLIENT_HEADER
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +44,16 @@ class Exchange:
         """Whether the peer still waits for this answer."""
         return self._connection.exchange is self
 
+    @property
+    def client(self) -> str:
+        """On whose behalf a proxy worker asks; "": the peer asks for itself."""
+        return self.request.headers.get(CLIENT_HEADER.decode(), "")
+
     def require_rights(self) -> None:
-        """Raises RequestError (403) for a peer that may only read."""
+        """Raises RequestError (403) for a peer that may only read, or asks for a client that may."""
+        if self.client and not self._connection.may_manage(self.client):
+            text = "cannot allow this: the key lacks the scope manage"
+            raise RequestError(text, kind="scope-missing", status=403)
         if not self._connection.may_change:
             text = f"cannot allow this to user {self._connection.peer.uid}: root, the daemon's user and group llamad may"
             raise RequestError(text, kind="not-allowed", status=403)
@@ -89,6 +98,9 @@ class Connection:
         self.stream: Stream | None = None
         self._server = server
         self._silence: Timer | None = None
+
+    def may_manage(self, client: str) -> bool:
+        return self._server.may_manage(client)
 
     def send(self, data: bytes) -> None:
         if self.stream is not None and data:
@@ -164,7 +176,10 @@ class Connection:
 
 
 class AdminServer:
-    """All connections of the admin socket. `handle` answers an exchange or raises; `operators_gid` -1: no such group."""
+    """All connections of the admin socket. `handle` answers an exchange or raises; `operators_gid` -1: no such group.
+
+    `may_manage` knows the clients of the public port, for whom proxy workers ask.
+    """
 
     def __init__(
         self,
@@ -173,7 +188,9 @@ class AdminServer:
         listener: socket.socket,
         handle: Callable[[Exchange], None],
         operators_gid: int = -1,
+        may_manage: Callable[[str], bool] = lambda client: True,
     ) -> None:
+        self.may_manage = may_manage
         self._loop = loop
         self._kernel = kernel
         self._handle = handle

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from llamad.config.settings import ModelSpec
 from llamad.core.actions import AnswerTicket
 from llamad.core.events import LoadAsked, UnloadAsked
 from llamad.core.view import ModelView
 from llamad.daemon.admin import Exchange
 from llamad.daemon.admin_routes import Route
+from llamad.daemon.clients import Clients, shown_to
 from llamad.daemon.documents import model_document, status_document
 from llamad.daemon.driver import Driver
 from llamad.daemon.loop import Loop
@@ -23,13 +25,20 @@ class ModelRoutes:
     """What the public port's `/models` routes answer, too: proxy workers relay them here."""
 
     def __init__(
-        self, loop: Loop, driver: Driver, monitor: Monitor, reloader: Reloader, tickets: Tickets
+        self,
+        loop: Loop,
+        driver: Driver,
+        monitor: Monitor,
+        reloader: Reloader,
+        tickets: Tickets,
+        clients: Clients,
     ) -> None:
         self._loop = loop
         self._driver = driver
         self._monitor = monitor
         self._reloader = reloader
         self._tickets = tickets
+        self._clients = clients
 
     def routes(self) -> list[Route]:
         return [
@@ -47,6 +56,19 @@ class ModelRoutes:
         """Every model object, hidden ones too: operators see all."""
         return [self._document(view) for view in self._driver.view().models]
 
+    def documents_for(self, client: str) -> list[dict[str, Any]]:
+        """What a client of the public port sees: what is listed, and of that what its key is for."""
+        if not client:
+            return self.documents()
+        names = self._clients.limited_to(client)
+        listed = [document for document in self.documents() if not self._unlisted(document["id"])]
+        shown = [shown_to(names, document) for document in listed]
+        return [document for document in shown if document is not None]
+
+    def _unlisted(self, name: str) -> bool:
+        spec = self._reloader.spec(name)
+        return spec is not None and spec.unlisted
+
     def list_all(self, exchange: Exchange, _: str) -> None:
         """`?reload=1` reads the configuration first, as llama.cpp's router does."""
         if exchange.request.wants("reload"):
@@ -56,16 +78,19 @@ class ModelRoutes:
             self._answer_list(exchange, None)
 
     def show(self, exchange: Exchange, name: str) -> None:
-        exchange.answer(self._document(self._view(name)))
+        spec = self.spec_of(name)
+        self._clients.check_model(exchange.client, name, spec)
+        document = self._document(self._view(name))
+        exchange.answer(shown_to(self._clients.limited_to(exchange.client), document))
 
     def load(self, exchange: Exchange, _: str) -> None:
         body = exchange.request.document()
-        model = self._model_of(body)
+        model = self._model_of(body, exchange.client)
         self._order(exchange, model, lambda ticket: LoadAsked(ticket, model), wait=_flag(body, "wait"))
 
     def unload(self, exchange: Exchange, _: str) -> None:
         body = exchange.request.document()
-        model, force = self._model_of(body), _flag(body, "force")
+        model, force = self._model_of(body, exchange.client), _flag(body, "force")
         self._order(
             exchange, model, lambda ticket: UnloadAsked(ticket, model, force), wait=_flag(body, "wait")
         )
@@ -100,7 +125,7 @@ class ModelRoutes:
         if isinstance(outcome, LlamadError):
             exchange.fail(outcome)
         else:
-            exchange.answer({"object": "list", "data": self.documents()})
+            exchange.answer({"object": "list", "data": self.documents_for(exchange.client)})
 
     def _answer_reload(self, exchange: Exchange, outcome: Changes | LlamadError) -> None:
         if isinstance(outcome, LlamadError):
@@ -122,10 +147,15 @@ class ModelRoutes:
         resolved = self._driver.resolve(name) or name
         return next((view for view in self._driver.view().models if view.name == resolved), None)
 
-    def _model_of(self, body: dict[str, Any]) -> str:
+    def spec_of(self, name: str) -> ModelSpec | None:
+        """The model that any of its names stands for."""
+        return self._reloader.spec(self._driver.resolve(name) or name)
+
+    def _model_of(self, body: dict[str, Any], client: str) -> str:
         model = body.get("model")
         if not isinstance(model, str) or not model:
             raise RequestError("cannot tell which model is meant: the body has no 'model'")
+        self._clients.check_order(client, model, self.spec_of(model))
         return model
 
 

@@ -9,8 +9,10 @@ import platform
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from llamad import __version__
-from llamad.config.settings import ModelSpec, Problem, Settings
+from llamad.config.settings import ModelSpec, Problem, RequestRules, Settings
 from llamad.core.view import ModelView, QueueView
 from llamad.daemon.monitor import Instance
 
@@ -34,7 +36,7 @@ def model_document(
         },
         "source": spec.source,
         "meta": _meta(spec, instance),
-        "llamad": _ours(view, instance, now),
+        "llamad": {**_ours(view, instance, now), **_rules(spec)},
     }
 
 
@@ -91,6 +93,22 @@ def _ours(view: ModelView, instance: Instance | None, now: float) -> dict[str, A
         "failures": view.failures,
         "retry_in_s": max(0.0, round(view.retry_at - now, 3)) if view.retry_at is not None else None,
         "memory": _memory(instance),
+    }
+
+
+def _rules(spec: ModelSpec) -> dict[str, Any]:
+    """What is done to requests, under the model's own name and aliases, and under each variant's."""
+    return {
+        "rules": _rules_document(spec.rules),
+        "variants": {name: _rules_document(rules) for name, rules in spec.variants.items()},
+    }
+
+
+def _rules_document(rules: RequestRules) -> dict[str, Any]:
+    return {
+        "default": {name: msgspec.json.decode(text) for name, text in rules.default.items()},
+        "force": {name: msgspec.json.decode(text) for name, text in rules.force.items()},
+        "remove": list(rules.remove),
     }
 
 

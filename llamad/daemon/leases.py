@@ -10,24 +10,28 @@ import logging
 import socket
 from collections.abc import Callable, Collection
 
+from llamad.config.settings import ModelSpec
 from llamad.core.actions import EndLease, GrantLease, QueueLease, RefuseLease
 from llamad.core.events import (
     Event,
     LeaseAnnounced,
     LeaseAsked,
     LeaseCancelled,
+    LeaseDetached,
     LeaseKey,
     LeaseReleased,
     WorkerLost,
 )
+from llamad.daemon.clients import Clients, wire_rules
 from llamad.daemon.conversations import ConversationDesk
 from llamad.daemon.kernel import Kernel
 from llamad.daemon.loop import Loop
 from llamad.daemon.monitor import Monitor
 from llamad.daemon.stream import Acceptor, Stream
-from llamad.errors import ProtocolError
+from llamad.errors import LlamadError, ProtocolError
 from llamad.wire import lease as wire
 from llamad.wire.child import Conversation
+from llamad.wire.policy import Rules
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +55,7 @@ class Worker:
 
 
 class LeaseServer:
-    """All workers. `on_workers_changed` is told when one has said hello or is gone."""
+    """All workers. `on_workers_changed` is told when one has said hello or is gone; `spec_of` takes any name of a model."""
 
     def __init__(
         self,
@@ -61,29 +65,32 @@ class LeaseServer:
         monitor: Monitor,
         post: Callable[[Event], None],
         on_workers_changed: Callable[[], None],
+        clients: Clients,
+        spec_of: Callable[[str], ModelSpec | None],
     ) -> None:
         self._loop = loop
         self._kernel = kernel
         self._monitor = monitor
         self._post = post
         self._on_workers_changed = on_workers_changed
+        self._clients = clients
+        self._spec_of = spec_of
         self._workers: dict[int, Worker] = {}
         self._last_number = 0
-        self._policy = wire.Policy()
         self._curious: dict[LeaseKey, str] = {}
-        self.conversations = ConversationDesk(loop, monitor, post, self.refuse)
+        self._asks: dict[LeaseKey, wire.Ask] = {}
+        self.conversations = ConversationDesk(loop, monitor, self._conversation_moved, self.refuse)
         self._acceptor = Acceptor(loop, kernel, listener, self.connected)
 
     def worker_pids(self) -> list[int]:
         """Of the workers that said hello."""
         return [worker.pid for worker in self._workers.values() if worker.pid]
 
-    def announce(self, policy: wire.Policy) -> None:
-        """Tell every worker, now and when it says hello."""
-        self._policy = policy
+    def announce_policy(self) -> None:
+        """Tell every worker of a change."""
         for worker in self._workers.values():
             if worker.pid:
-                worker.send(policy)
+                worker.send(self._clients.policy)
 
     def close(self) -> None:
         self._acceptor.close()
@@ -128,10 +135,12 @@ class LeaseServer:
                 self._asked(worker, message)
             case wire.Cancel():
                 key = self._close_lease(worker, message.lease)
+                self._settle(key)
                 self.conversations.cancelled(key)
                 self._post(LeaseCancelled(key))
             case wire.Release():
                 key = self._close_lease(worker, message.lease)
+                self._settle(key, message.tokens)
                 self.conversations.released(key, message.outcome)
                 self._post(LeaseReleased(key))
             case wire.Detach():
@@ -147,7 +156,7 @@ class LeaseServer:
 
     def _greeted(self, worker: Worker, message: wire.Hello) -> None:
         worker.pid = message.pid
-        worker.send(self._policy)
+        worker.send(self._clients.policy)
         for held in message.held[: wire.LEASES_PER_WORKER_MAX]:
             worker.open_leases.add(held.lease)
             self._post(LeaseAnnounced(LeaseKey(worker.number, held.lease), held.child))
@@ -156,7 +165,9 @@ class LeaseServer:
 
     def _asked(self, worker: Worker, message: wire.Ask) -> None:
         key = self._open_lease(worker, message.lease)
-        if key is None or (message.conversation and not self.conversations.asked(key, message)):
+        if key is None or not self._counted_in(worker, key, message):
+            return
+        if message.conversation and not self.conversations.asked(key, message):
             return
         if message.progress:
             self._curious[key] = message.model
@@ -189,6 +200,32 @@ class LeaseServer:
         self._curious.pop(key, None)
         return key
 
+    def _counted_in(self, worker: Worker, key: LeaseKey, ask: wire.Ask) -> bool:
+        """Whether the client may ask for this at all and now; if not, it has been told."""
+        try:
+            self._clients.begin(ask, self._spec_of(ask.model))
+        except LlamadError as error:
+            self._close_lease(worker, ask.lease)
+            refusal = (error.kind, error.status, error.message, error.retry_after_s, error.details)
+            worker.send(wire.Refused(ask.lease, *refusal))
+            return False
+        self._asks[key] = ask
+        return True
+
+    def _settle(self, key: LeaseKey, tokens: int = 0) -> None:
+        """A request is over, whatever became of it."""
+        ask = self._asks.pop(key, None)
+        if ask is not None and ask.load:
+            self._clients.end(ask.client, tokens)
+
+    def _conversation_moved(self, event: Event) -> None:
+        """One that goes on without its worker still is its client's."""
+        if isinstance(event, LeaseDetached) and event.key in self._asks:
+            self._asks[event.to] = self._asks.pop(event.key)
+        elif isinstance(event, LeaseReleased | LeaseCancelled):
+            self._settle(event.key)
+        self._post(event)
+
     def _lost(self, worker: Worker, reason: str) -> None:
         if reason:
             log.warning("dropped proxy worker %d (pid %d): %s", worker.number, worker.pid, reason)
@@ -196,6 +233,8 @@ class LeaseServer:
         for key in [key for key in self._curious if key.worker == worker.number]:
             del self._curious[key]
         self.conversations.worker_lost(worker.number)
+        for key in [key for key in self._asks if key.worker == worker.number]:
+            self._settle(key)
         self._post(WorkerLost(worker.number))
         self._on_workers_changed()
 
@@ -208,15 +247,23 @@ class LeaseServer:
         address, token = self._monitor.reach(action.child)
         ticket = self.conversations.granted(action.key, action.child)
         self._curious.pop(action.key, None)
+        rules = self._rules(action.key)
         self._answer(
             action.key,
-            wire.Granted(action.key.lease, action.child, action.model, address, token, ticket=ticket),
+            wire.Granted(action.key.lease, action.child, action.model, address, token, rules, ticket),
         )
+
+    def _rules(self, key: LeaseKey) -> Rules | None:
+        """How the request's body is changed, by the name that it asked for."""
+        ask = self._asks.get(key)
+        spec = self._spec_of(ask.model) if ask is not None else None
+        return wire_rules(spec.rules_for(ask.model)) if ask is not None and spec is not None else None
 
     def refuse(self, action: RefuseLease) -> None:
         worker = self._workers.get(action.key.worker)
         if worker is not None:
             self._close_lease(worker, action.key.lease)
+        self._settle(action.key)
         self.conversations.refused(action)
         self._answer(
             action.key,
@@ -232,6 +279,9 @@ class LeaseServer:
 
     def end(self, action: EndLease) -> None:
         self.conversations.lease_ended(action.key, action.message)
+        if action.key.worker not in self._workers:
+            # A worker would say release; this conversation has none.
+            self._settle(action.key)
         self._answer(action.key, wire.Ended(action.key.lease, action.kind, action.message))
 
     # ---- from instances

@@ -39,11 +39,26 @@ class Listener:
             os.unlink(self.owned_path)
 
 
-def listen(kernel: Kernel, name: str) -> Listener:
+@dataclass(frozen=True, slots=True)
+class SocketRights:
+    """Of public Unix sockets. `group` "": the daemon's own."""
+
+    mode: int = 0o660
+    group: str = ""
+
+    def gid(self) -> int:
+        """Raises ConfigError for a group that does not exist."""
+        try:
+            return grp.getgrnam(self.group).gr_gid if self.group else -1
+        except KeyError:
+            raise ConfigError(f"cannot use the socket group {self.group!r}: there is no such group") from None
+
+
+def listen(kernel: Kernel, name: str, rights: SocketRights = SocketRights()) -> Listener:
     """Listen on `HOST:PORT`, `[V6]:PORT` or `unix:/path`. Raises ConfigError."""
     if name.startswith("unix:"):
         path = name.removeprefix("unix:")
-        return Listener(name, listen_at(kernel, path, 0o660), owned_path=path)
+        return Listener(name, listen_at(kernel, path, rights.mode, rights.gid()), owned_path=path)
     host, _, port = name.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     try:
@@ -58,7 +73,10 @@ def listen(kernel: Kernel, name: str) -> Listener:
 
 
 def open_listeners(
-    kernel: Kernel, names: Sequence[str], inherited: Sequence[socket.socket]
+    kernel: Kernel,
+    names: Sequence[str],
+    inherited: Sequence[socket.socket],
+    rights: SocketRights = SocketRights(),
 ) -> list[Listener]:
     """The public listeners: those handed over by systemd, or else `names`. All or none; raises ConfigError."""
     if inherited:
@@ -66,7 +84,7 @@ def open_listeners(
     listeners: list[Listener] = []
     try:
         for name in names:
-            listeners.append(listen(kernel, name))
+            listeners.append(listen(kernel, name, rights))
     except ConfigError:
         for listener in listeners:
             listener.close()

@@ -150,7 +150,7 @@ def model_entry(spec: ModelSpec) -> ModelEntry:
     """What the scheduler has to know of a model."""
     return ModelEntry(
         name=spec.name,
-        aliases=spec.aliases,
+        aliases=spec.other_names,
         fingerprint=spec.fingerprint,
         pinned=spec.pinned,
         load_on_startup=spec.load_on_startup,

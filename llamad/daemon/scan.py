@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from llamad.config.settings import ModelSpec, Problem, Registry, Settings
@@ -30,7 +30,7 @@ class ScanResult:
 
 
 class Scan:
-    """One scan from spawn to exit; `on_done` is called once."""
+    """One scan from spawn to exit; `on_done` is called once. `secrets`: environment that must not be in one."""
 
     def __init__(
         self,
@@ -39,6 +39,7 @@ class Scan:
         commands: Commands,
         argv: list[str],
         on_done: Callable[[ScanResult], None],
+        secrets: Mapping[str, str] | None = None,
     ) -> None:
         self._on_done = on_done
         self._link = ChildLink()
@@ -62,7 +63,7 @@ class Scan:
             self._timer.cancel()
             raise
         try:
-            self._process.send(encode(Start("scan", {"argv": argv})))
+            self._process.send(encode(Start("scan", {"argv": argv, "environ": dict(secrets or {})})))
         except ProtocolError as error:
             self._give_up(error.message)
 

@@ -39,6 +39,8 @@ _SCAN_NAMES = frozenset(
     )
 )  # fmt: skip
 _SCAN_PREFIXES = ("LLAMA_", "LLAMAD_")
+SECRET_NAMES = frozenset(("LLAMA_API_KEY", "LLAMA_ARG_API_KEY"))
+"""Never in a child's environment, which whoever has the child's user can read. A scan gets them on its stdin."""
 _FIXED = {
     # Measured: spinning OpenMP threads of one instance starve its neighbours; 1000 spins keep the latency.
     "GOMP_SPINCOUNT": "1000",
@@ -59,8 +61,18 @@ def child_environment(
     scans = role == "scan"
     names = _NAMES | _SCAN_NAMES if scans else _NAMES
     prefixes = _PREFIXES + _SCAN_PREFIXES if scans else _PREFIXES
-    kept = {key: value for key, value in environ.items() if key in names or key.startswith(prefixes)}
+    kept = {
+        key: value
+        for key, value in environ.items()
+        if (key in names or key.startswith(prefixes)) and key not in SECRET_NAMES
+    }
     return {**_UNLESS_SET, **kept, **_FIXED, ROLE_ENV: role, **(extra or {})}
+
+
+def device_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Of a child's environment, what may change which devices it sees and what it takes of them."""
+    prefixes = tuple(prefix for prefix in _PREFIXES if prefix not in ("LC_", "GOMP_", "OMP_", "KMP_"))
+    return {key: value for key, value in environment.items() if key.startswith(prefixes)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +80,7 @@ class Commands:
     """The programs to start. Tests put their own here; production has no other way to change them."""
 
     instance: tuple[str, ...] = CHILD_COMMAND
+    measure: tuple[str, ...] = CHILD_COMMAND
     scan: tuple[str, ...] = CHILD_COMMAND
     proxy: tuple[str, ...] = PROXY_COMMAND
 
@@ -79,6 +92,9 @@ class Spawner:
         self._loop = loop
         self._kernel = kernel
         self._environ = environ
+
+    def environment(self, role: str, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+        return child_environment(self._environ, role, extra)
 
     def spawn(
         self,
@@ -102,7 +118,7 @@ class Spawner:
                 self._kernel.set_nonblocking(fd)
             pid, pidfd = self._start(
                 list(command),
-                child_environment(self._environ, role, environment),
+                self.environment(role, environment),
                 (stdin_theirs, stdout_theirs, stderr_theirs),
                 inherit,
             )

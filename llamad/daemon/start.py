@@ -12,7 +12,7 @@ from llamad.config.check import render
 from llamad.config.load import UsageError, load_settings
 from llamad.config.settings import Settings
 from llamad.daemon.kernel import Kernel
-from llamad.daemon.listeners import open_listeners
+from llamad.daemon.listeners import SocketRights, open_listeners
 from llamad.daemon.spawn import Commands
 from llamad.daemon.supervisor import Given, Supervisor
 from llamad.daemon.systemd import listen_sockets
@@ -51,7 +51,12 @@ def run(argv: list[str], environ: Mapping[str, str], commands: Commands | None =
             kernel=kernel,
             commands=commands or Commands(),
             log_ring=ring,
-            listeners=open_listeners(kernel, settings.listeners, public),
+            listeners=open_listeners(
+                kernel,
+                settings.listeners,
+                public,
+                SocketRights(settings.socket_mode, settings.socket_group),
+            ),
             admin_socket=dict(inherited).get(ADMIN_SOCKET_NAME),
         )
     )

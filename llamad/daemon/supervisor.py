@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from llamad.clock import Clock
-from llamad.config.settings import Registry, Settings
+from llamad.config.settings import ModelSpec, Registry, Settings
 from llamad.core import actions
 from llamad.core.scheduler import Scheduler
 from llamad.daemon import listeners as sockets
@@ -26,6 +26,7 @@ from llamad.daemon.admin_models import ModelRoutes
 from llamad.daemon.admin_routes import Router
 from llamad.daemon.admin_status import DaemonFacts, StatusRoutes
 from llamad.daemon.announcer import Announcer
+from llamad.daemon.clients import Clients
 from llamad.daemon.driver import Driver
 from llamad.daemon.kernel import Kernel
 from llamad.daemon.leases import LeaseServer
@@ -36,7 +37,7 @@ from llamad.daemon.proxy import Front, FrontState
 from llamad.daemon.readiness import HealthProbe
 from llamad.daemon.reload import Changes, Reloader, limits
 from llamad.daemon.scan import Scan, ScanResult
-from llamad.daemon.spawn import Commands, Spawner
+from llamad.daemon.spawn import SECRET_NAMES, Commands, Spawner
 from llamad.daemon.stopping import Stopper
 from llamad.daemon.systemd import Notifier, Watchdog, watchdog_interval_s
 from llamad.daemon.tickets import Tickets
@@ -87,6 +88,7 @@ class Supervisor:
         self._reloader = Reloader(settings, self._start_scan, post, self._configured)
         self._monitor = Monitor(self._spawner, given.commands, settings, self._reloader.spec, post)
         self._tickets = Tickets(post)
+        self._clients = Clients(self._loop.now)
         self._announcer = Announcer(self._loop, self._driver, self._notifier)
         self._stopper = Stopper(
             self._loop, post, self._monitor, self._reloader, lambda: self._front, self._stop_begun
@@ -133,7 +135,14 @@ class Supervisor:
         kernel = self._given.kernel
         listener = sockets.listen_at(kernel, self._path("lease.sock"), 0o600)
         self._leases = LeaseServer(
-            self._loop, kernel, listener, self._monitor, self._driver.post, self._check_ready
+            self._loop,
+            kernel,
+            listener,
+            self._monitor,
+            self._driver.post,
+            self._check_ready,
+            self._clients,
+            self._spec_of,
         )
         self._monitor.tell(self._leases)
 
@@ -143,7 +152,9 @@ class Supervisor:
         listener = self._given.admin_socket or sockets.listen_at(
             kernel, self._path("admin.sock"), 0o660, owner_gid
         )
-        models = ModelRoutes(self._loop, self._driver, self._monitor, self._reloader, self._tickets)
+        models = ModelRoutes(
+            self._loop, self._driver, self._monitor, self._reloader, self._tickets, self._clients
+        )
         status = StatusRoutes(
             self._loop,
             self._driver,
@@ -155,7 +166,8 @@ class Supervisor:
             self._facts,
         )
         router = Router([*models.routes(), *status.routes()])
-        self._admin = AdminServer(self._loop, kernel, listener, router.handle, gid)
+        may_manage = self._clients.may_manage
+        self._admin = AdminServer(self._loop, kernel, listener, router.handle, gid, may_manage)
 
     def _perform_actions(self) -> None:
         assert self._leases is not None
@@ -199,6 +211,8 @@ class Supervisor:
             workers=settings.workers,
             max_body_bytes=settings.max_body_bytes,
             timeout_s=int(settings.timeout_s),
+            ssl_key_file=settings.ssl_key_file,
+            ssl_cert_file=settings.ssl_cert_file,
             log_level=settings.log_level,
         )
 
@@ -208,7 +222,10 @@ class Supervisor:
         if front is None or leases is None or front.state is not FrontState.STARTING:
             return
         if self._probe is None and len(leases.worker_pids()) >= self._settings.workers:
-            self._probe = HealthProbe(self._loop, self._given.kernel, self._listeners[0], self._port_answers)
+            tls = bool(self._settings.ssl_cert_file)
+            self._probe = HealthProbe(
+                self._loop, self._given.kernel, self._listeners[0], self._port_answers, tls=tls
+            )
 
     def _port_answers(self) -> None:
         self._probe = None
@@ -234,11 +251,29 @@ class Supervisor:
             on_done(result)
             self._stopper.leave_when_done()
 
-        return Scan(self._loop, self._spawner, self._given.commands, self._given.argv, done)
+        given = self._given
+        secrets = {name: given.environ[name] for name in SECRET_NAMES if name in given.environ}
+        return Scan(self._loop, self._spawner, given.commands, given.argv, done, secrets)
 
     def _configured(self, settings: Settings, registry: Registry) -> None:
         set_level(settings.log_level)
+        if self._clients.configure(settings):
+            self._policy_changed()
         self._monitor.forget_logs(set(registry.models))
+
+    def _policy_changed(self) -> None:
+        policy = self._clients.policy
+        if policy.closed:
+            log.info("the public port takes %d keys", len(policy.keys))
+        elif "*" in policy.cors.origins:
+            log.warning(
+                "no key is set and cors-origins is *: any page in a browser that reaches the port may use it"
+            )
+        if self._leases is not None:
+            self._leases.announce_policy()
+
+    def _spec_of(self, name: str) -> ModelSpec | None:
+        return self._reloader.spec(self._driver.resolve(name) or name)
 
     def _first_scan_done(self, outcome: Changes | LlamadError) -> None:
         if self._announcer.stopping:

@@ -11,9 +11,6 @@ from typing import Any
 
 import msgspec
 
-KEYS_MAX = 1000
-RULES_BYTES_MAX = 32 * 1024
-
 KEY_PREFIX = "key:"
 """A `client` that begins so is a key's name; any other is an address."""
 CLIENT_HEADER = b"x-llamad-client"

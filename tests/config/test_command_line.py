@@ -54,8 +54,13 @@ REFUSED = {
     ): "cannot set '--mmap': 'maybe' is neither yes nor no: write true, false, 1, 0, on or off",
     ("--model", "x"): "cannot set '--model' for all models: it belongs into models.ini",
     ("--alias", "x"): "cannot set '--alias' for all models: it belongs into models.ini",
-    ("--api-key", "s3cret"): "cannot honour option '--api-key' yet",
-    ("--api-key=s3cret",): "cannot honour option '--api-key' yet",
+    (
+        "--api-key",
+        "s3cret\u00fc",
+    ): "cannot set '--api-key': a key has at least one character, and visible ASCII characters only",
+    (
+        "--api-key=sha256:s3cret",
+    ): "cannot set '--api-key': a hashed key has 64 hexadecimal digits after sha256:",
     (
         "--sleep-idle-seconds",
         "-2",

@@ -46,7 +46,7 @@ def test_no_spelling_means_two_options(scopes: tuple[Scope, ...]) -> None:
 
 
 def test_every_field_of_settings_has_its_option() -> None:
-    made = {"listeners", "config_file"}
+    made = {"listeners", "config_file", "keys", "tls"}
     assert {entry.name for entry in fields(Settings)} - made == options.by_setting().keys()
 
 

@@ -11,6 +11,7 @@ import pytest
 from llamad.core import actions
 from llamad.core.events import ChildExited, ChildReady, LeaseKey, Limits, ModelEntry, ModelsConfigured
 from llamad.core.scheduler import Scheduler
+from llamad.daemon.clients import Clients
 from llamad.daemon.driver import Driver
 from llamad.daemon.kernel import Kernel
 from llamad.daemon.leases import LeaseServer
@@ -47,6 +48,8 @@ class Bench:
             self.instances,
             self.driver.post,
             lambda: None,
+            Clients(self.loop.now),
+            lambda name: None,
         )
         performers = {
             actions.QueueLease: self.server.queue,

@@ -8,21 +8,25 @@ from typing import Any
 
 import pytest
 
+from llamad.config.settings import ApiKey, ModelSpec, RequestRules, Settings
 from llamad.core.actions import EndLease, GrantLease, QueueLease, RefuseLease
 from llamad.core.events import (
     Event,
     LeaseAnnounced,
     LeaseAsked,
     LeaseCancelled,
+    LeaseDetached,
     LeaseKey,
     LeaseReleased,
     WorkerLost,
 )
 from llamad.daemon import leases
+from llamad.daemon.clients import Clients
 from llamad.daemon.kernel import Kernel
 from llamad.daemon.leases import LeaseServer
 from llamad.daemon.loop import Loop
 from llamad.wire import lease as wire
+from llamad.wire.policy import Rules
 from tests.daemon.parts import HandClock
 
 
@@ -44,6 +48,8 @@ class Bench:
         self.loop = Loop(HandClock())
         self.events: list[Event] = []
         self.changes = 0
+        self.clients = Clients(self.loop.now)
+        self.specs: dict[str, ModelSpec] = {}
         kernel = Kernel()
         self.server = LeaseServer(
             self.loop,
@@ -52,6 +58,8 @@ class Bench:
             OneInstance(),
             self.events.append,
             self.changed,
+            self.clients,
+            self.specs.get,
         )
 
     def changed(self) -> None:
@@ -212,11 +220,107 @@ def test_split_at_any_byte(bench: Bench, cut: int) -> None:
 def test_a_policy_follows_each_hello_and_each_change(bench: Bench) -> None:
     first = bench.worker(wire.Hello(1))
     silent = bench.worker()
-    closed = wire.Policy(closed=True, tls="2")
-    bench.server.announce(closed)
+    assert bench.clients.configure(Settings("/run", "/state"))
+    bench.server.announce_policy()
     second = bench.worker(wire.Hello(2))
     for worker in (first, silent, second):
         worker.hear()
-    assert first.policies == [wire.Policy(), closed]
+    assert first.policies == [wire.Policy(closed=True), wire.Policy()]
     assert silent.policies == []
-    assert second.policies == [closed]
+    assert second.policies == [wire.Policy()]
+
+
+# ---- keys
+
+LIMITED = ApiKey("d" * 64, "app", models=("chat", "v"), max_concurrent=2, tokens_per_minute=60)
+CHAT = ModelSpec("chat", "/x", aliases=("c",), variants={"v": RequestRules(force={"n": "1"})})
+OTHER = ModelSpec("other", "/y", variants={"w": RequestRules()})
+
+
+@pytest.fixture
+def closed(bench: Bench) -> Bench:
+    bench.clients.configure(Settings("/run", "/state", keys=(LIMITED, ApiKey("e" * 64, "any"))))
+    bench.specs |= {"chat": CHAT, "c": CHAT, "v": CHAT, "other": OTHER, "w": OTHER}
+    return bench
+
+
+def asks(bench: Bench) -> list[int]:
+    return [event.key.lease for event in bench.events if isinstance(event, LeaseAsked)]
+
+
+def refusals(worker: Worker) -> dict[int, tuple[str, int]]:
+    heard = [message for message in worker.hear() if isinstance(message, wire.Refused)]
+    return {message.lease: (message.kind, message.status) for message in heard}
+
+
+@pytest.mark.parametrize(
+    ("model", "client", "refusal"),
+    [
+        ("chat", "key:app", None),
+        ("c", "key:app", None),
+        ("v", "key:app", None),
+        ("other", "key:app", ("model-not-allowed", 403)),
+        ("nowhere", "key:app", ("model-not-allowed", 403)),
+        ("other", "key:any", None),
+        ("nowhere", "key:any", None),
+        ("chat", "key:gone", ("key-unknown", 401)),
+        ("chat", "10.0.0.1", None),
+    ],
+)
+def test_keys_are_for_models(closed: Bench, model: str, client: str, refusal: tuple[str, int] | None) -> None:
+    worker = closed.worker(wire.Hello(1), wire.Ask(1, model, client=client))
+    assert refusals(worker).get(1) == refusal
+    assert asks(closed) == ([] if refusal else [1])
+    if refusal:
+        worker.say(wire.Ask(1, "chat"))
+        assert asks(closed) == [1], "a refused number is free again"
+
+
+def test_reads_are_for_models_too_and_count_for_nothing(closed: Bench) -> None:
+    reads = [wire.Ask(number, "chat", load=False, client="key:app") for number in range(1, 9)]
+    worker = closed.worker(wire.Hello(1), *reads, wire.Ask(9, "other", load=False, client="key:app"))
+    assert refusals(worker) == {9: ("model-not-allowed", 403)}
+
+
+def test_requests_at_once_are_counted_over_all_workers_and_all_ends(closed: Bench) -> None:
+    first = closed.worker(wire.Hello(1), wire.Ask(1, "chat", client="key:app"))
+    second = closed.worker(wire.Hello(2), wire.Ask(1, "chat", client="key:app"))
+    first.say(wire.Ask(2, "chat", client="key:app"), wire.Ask(3, "chat", client="key:any"))
+    assert refusals(first) == {2: ("key-concurrency", 429)}
+    first.say(wire.Release(1), wire.Ask(4, "chat", client="key:app"))
+    first.say(wire.Cancel(4), wire.Ask(5, "chat", client="key:app"))
+    closed.server.refuse(RefuseLease(LeaseKey(1, 5), "no-room", 503, "cannot"))
+    first.say(wire.Ask(6, "chat", client="key:app"))
+    assert refusals(first) == {5: ("no-room", 503)}
+    second.connection.close()
+    closed.turn()
+    first.say(wire.Ask(7, "chat", client="key:app"), wire.Ask(8, "chat", client="key:app"))
+    assert refusals(first) == {8: ("key-concurrency", 429)}
+
+
+def test_tokens_are_charged_at_the_end(closed: Bench) -> None:
+    worker = closed.worker(wire.Hello(1), wire.Ask(1, "chat", client="key:app"))
+    worker.say(wire.Release(1, tokens=90), wire.Ask(2, "chat", client="key:app"))
+    [refused] = worker.hear()
+    assert isinstance(refused, wire.Refused)
+    assert (refused.kind, refused.retry_after_s) == ("key-tokens", 31.0)
+
+
+def test_a_conversation_without_its_client_still_counts(closed: Bench) -> None:
+    ask = wire.Ask(1, "chat", client="key:app", conversation="a", owner="key:app")
+    worker = closed.worker(wire.Hello(1), ask, wire.Ask(2, "chat", client="key:app"))
+    closed.server.grant(GrantLease(LeaseKey(1, 1), 7, "chat"))
+    worker.say(wire.Detach(1), wire.Ask(3, "chat", client="key:app"))
+    assert refusals(worker) == {3: ("key-concurrency", 429)}
+    [moved] = [event for event in closed.events if isinstance(event, LeaseDetached)]
+    closed.server.end(EndLease(moved.to, "instance-died", "cannot go on"))
+    worker.say(wire.Ask(4, "chat", client="key:app"))
+    assert refusals(worker) == {}
+
+
+def test_rules_go_with_the_name_that_was_asked_for(closed: Bench) -> None:
+    worker = closed.worker(wire.Hello(1), wire.Ask(1, "chat"), wire.Ask(2, "v"))
+    for lease in (1, 2):
+        closed.server.grant(GrantLease(LeaseKey(1, lease), 7, "chat"))
+    granted = [message for message in worker.hear() if isinstance(message, wire.Granted)]
+    assert [message.rules for message in granted] == [None, Rules(force={"n": 1})]
