@@ -155,11 +155,12 @@ class HostMemory:
 
 
 def _level(version: int, directory: str) -> Level:
-    if version == 2:
-        droppable = ("active_file", "inactive_file", "slab_reclaimable")
-        return Level(directory, ("memory.max", "memory.high"), "memory.current", droppable)
-    droppable = ("total_active_file", "total_inactive_file")
-    return Level(directory, ("memory.limit_in_bytes",), "memory.usage_in_bytes", droppable)
+    limits: tuple[str, ...] = ("memory.limit_in_bytes",)
+    droppable: tuple[str, ...] = ("total_active_file", "total_inactive_file")
+    if version == 1:
+        return Level(directory, limits, "memory.usage_in_bytes", droppable)
+    limits, droppable = ("memory.max", "memory.high"), ("active_file", "inactive_file", "slab_reclaimable")
+    return Level(directory, limits, "memory.current", droppable)
 
 
 def _own_groups(text: str) -> Iterator[tuple[int, str]]:
@@ -177,10 +178,10 @@ def _mounts(text: str) -> Iterator[tuple[int, str, str]]:
     for line in text.splitlines():
         mount, _, system = line.partition(" - ")
         root, point = (_ESCAPE.sub(lambda m: chr(int(m[1], 8)), word) for word in mount.split()[3:5])
-        kind, _, options = system.split(" ", 2)
+        kind, *options = system.split()
         if kind == "cgroup2":
             yield 2, root, point
-        elif kind == "cgroup" and "memory" in options.split(","):
+        elif kind == "cgroup" and "memory" in options[-1].split(","):
             yield 1, root, point
 
 

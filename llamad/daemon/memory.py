@@ -124,6 +124,10 @@ class Memory:
         ]
         return readings
 
+    def gpu_sizes(self) -> list[tuple[str, int]]:
+        """Name and total of each GPU."""
+        return [(gpu.name, gpu.total) for gpu in self._gpus.read(self._loop.now())]
+
     def used(self) -> dict[int, dict[str, int]]:
         """Bytes that each child really has now, by device."""
         children = list(self._children())

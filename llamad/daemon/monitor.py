@@ -1,4 +1,4 @@
-"""Instances by child number: carries out Spawn, AskExit, Terminate and Kill, and turns reports into events.
+"""Instances by child number: carries out Spawn, Sleep, Wake, AskExit, Terminate and Kill, and turns reports into events.
 
 The number is the identity. A process that died still answers to its number until the scheduler has heard of its end;
 after that nothing here knows it any more.
@@ -14,13 +14,25 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from llamad.config.settings import ModelSpec, Settings
-from llamad.core.actions import AskExit, Kill, Spawn, Terminate
-from llamad.core.events import ChildExited, ChildFailed, ChildNotSpawned, ChildProgressed, ChildReady, Event
+from llamad.core.actions import AskExit, Kill, Sleep, Spawn, Terminate, Wake
+from llamad.core.events import (
+    Amounts,
+    ChildExited,
+    ChildFailed,
+    ChildNotSpawned,
+    ChildProgressed,
+    ChildReady,
+    ChildSlept,
+    Event,
+)
+from llamad.daemon.bodies import DeviceNames, start_body
 from llamad.daemon.kernel import Exit as ProcessExit
 from llamad.daemon.process import ChildProcess
+from llamad.daemon.reports import checked_address, device_totals, load_progress, slots
 from llamad.daemon.spawn import Commands, Spawner
 from llamad.errors import ProtocolError
 from llamad.observe.ring import LineRing
+from llamad.wire import child as wire
 from llamad.wire.child import (
     ChildLink,
     Conversation,
@@ -71,7 +83,10 @@ class Watcher(Protocol):
 
 
 class Monitor:
-    """Starts, watches and ends instances. `specs` looks a model up in the current registry."""
+    """Starts, watches and ends instances. `specs` looks a model up in the current registry.
+
+    `devices` translates between a model's names of devices and those of the books.
+    """
 
     def __init__(
         self,
@@ -80,18 +95,30 @@ class Monitor:
         settings: Settings,
         specs: Callable[[str], ModelSpec | None],
         post: Callable[[Event], None],
+        devices: DeviceNames,
     ) -> None:
         self._spawner = spawner
         self._commands = commands
         self._settings = settings
         self._specs = specs
         self._post = post
+        self._devices = devices
         self._instances: dict[int, Instance] = {}
         self._logs: dict[str, LineRing] = {}
         self._watchers: list[Watcher] = []
+        self._ready: list[Callable[[Instance], None]] = []
+        self._counters: list[Callable[[Instance, Mapping[str, Any]], None]] = []
 
     def tell(self, watcher: Watcher) -> None:
         self._watchers.append(watcher)
+
+    def tell_counts(self, counter: Callable[[Instance, Mapping[str, Any]], None]) -> None:
+        """`counter` gets what an instance counts; what it said before is still in the instance."""
+        self._counters.append(counter)
+
+    def tell_ready(self, listener: Callable[[Instance], None]) -> None:
+        """`listener` gets each instance that has loaded, after the scheduler."""
+        self._ready.append(listener)
 
     # ---- what others may know
 
@@ -125,16 +152,20 @@ class Monitor:
                 raise OSError("the model is not configured any more")
             if spec.engine != "llamad":
                 raise OSError(f"engine {spec.engine!r} is not supported by this version")
-            self._start(action.child, spec)
+            self._start(action, spec)
         except (OSError, ProtocolError) as error:
             message = f"cannot start an instance of {action.model!r}: {error}"
             log.warning("%s", message)
             self._post(ChildNotSpawned(action.child, message))
 
     def ask_exit(self, action: AskExit) -> None:
-        instance = self._instances.get(action.child)
-        if instance is not None and instance.process is not None:
-            self._send(instance, encode(Exit()))
+        self._command(action.child, Exit())
+
+    def sleep(self, action: Sleep) -> None:
+        self._command(action.child, wire.Sleep())
+
+    def wake(self, action: Wake) -> None:
+        self._command(action.child, wire.Wake())
 
     def terminate(self, action: Terminate) -> None:
         instance = self._instances.get(action.child)
@@ -146,9 +177,7 @@ class Monitor:
         self._kill(self._instances.get(action.child))
 
     def stop_conversation(self, child: int, ticket: int) -> None:
-        instance = self._instances.get(child)
-        if instance is not None and instance.process is not None:
-            self._send(instance, encode(Stop(ticket)))
+        self._command(child, Stop(ticket))
 
     def kill_all(self) -> None:
         for instance in self._instances.values():
@@ -156,7 +185,8 @@ class Monitor:
 
     # ---- the life of one
 
-    def _start(self, child: int, spec: ModelSpec) -> None:
+    def _start(self, action: Spawn, spec: ModelSpec) -> None:
+        child = action.child
         instance = Instance(child, spec, secrets.token_urlsafe(TOKEN_BYTES), self._socket_path(child))
         instance.process = self._spawner.spawn(
             self._commands.instance,
@@ -168,12 +198,24 @@ class Monitor:
         )
         self._instances[child] = instance
         log.info("%s: started as child %d, pid %d", spec.name, child, instance.pid)
-        self._send(instance, encode(Start("instance", start_body(instance))))
+        reserved = None
+        if action.reserved is not None:
+            reserved = self._devices.from_books(action.reserved, spec.env)
+        self._send(
+            instance,
+            encode(Start("instance", start_body(spec, instance.token, instance.socket_path, reserved))),
+        )
 
     def _socket_path(self, child: int) -> str:
         if self._settings.instance_transport != "unix":
             return ""
         return os.path.join(self._settings.runtime_dir, f"instance-{child}.sock")
+
+    def _command(self, child: int, command: wire.Command) -> None:
+        """Harmless for a child that is gone."""
+        instance = self._instances.get(child)
+        if instance is not None and instance.process is not None:
+            self._send(instance, encode(command))
 
     def _send(self, instance: Instance, data: bytes) -> None:
         assert instance.process is not None
@@ -201,6 +243,8 @@ class Monitor:
             if isinstance(report, State):
                 self._state_reported(instance, report)
             elif isinstance(report, Stats):
+                for counter in self._counters:
+                    counter(instance, report.body)
                 instance.stats = report.body
             elif isinstance(report, Conversation):
                 for watcher in self._watchers:
@@ -218,11 +262,20 @@ class Monitor:
             case "ready":
                 instance.address = checked_address(report.payload, instance.socket_path)
                 instance.ready_payload = report.payload
-                self._post(ChildReady(instance.child))
+                self._post(ChildReady(instance.child, self._effective(instance, report), slots(report)))
+                for listener in self._ready:
+                    listener(instance)
+            case "sleeping":
+                self._post(ChildSlept(instance.child, self._effective(instance, report)))
             case "failed":
                 kind = str(report.payload.get("kind") or "load-failed")
                 message = str(report.payload.get("message") or f"cannot run {instance.spec.name!r}")
                 self._post(ChildFailed(instance.child, kind, message))
+
+    def _effective(self, instance: Instance, report: State) -> Amounts | None:
+        """What the child says it holds, by the books' names. None: it does not say."""
+        held = device_totals(report.payload.get("bytes"))
+        return self._devices.to_books(held, instance.spec.env) if held is not None else None
 
     def _break_off(self, instance: Instance, error: ProtocolError) -> None:
         """A child that breaks the protocol is ended: nothing it says can be believed."""
@@ -243,44 +296,6 @@ class Monitor:
         self._instances.pop(instance.child, None)
         for watcher in self._watchers:
             watcher.gone(instance.child, how)
-
-
-def start_body(instance: Instance) -> dict[str, Any]:
-    """The instance's start document, see ARCHITECTURE 3.1."""
-    spec = instance.spec
-    return {
-        "model": spec.name,
-        "path": spec.path,
-        "options": {
-            key: list(value) if isinstance(value, tuple) else value for key, value in spec.options.items()
-        },
-        "token": instance.token,
-        "transport": "unix" if instance.socket_path else "tcp",
-        "socket": instance.socket_path,
-        "alias": list(spec.aliases),
-    }
-
-
-def load_progress(payload: Mapping[str, Any]) -> float:
-    """0.0 to 1.0 over all stages of a `loading` payload; llama.cpp reports each stage by itself."""
-    stages = payload.get("stages") or [payload.get("current")]
-    value = payload.get("value")
-    if not isinstance(stages, list) or not isinstance(value, int | float):
-        return 0.0
-    current = payload.get("current")
-    done = stages.index(current) if current in stages else 0
-    return min(1.0, max(0.0, (done + float(value)) / len(stages)))
-
-
-def checked_address(payload: Mapping[str, Any], socket_path: str) -> str:
-    """Where the instance listens. Only loopback, or the socket it was told to make: raises ProtocolError."""
-    address = payload.get("address")
-    expected = f"unix:{socket_path}" if socket_path else "127.0.0.1:"
-    if not isinstance(address, str) or not (
-        address == expected if socket_path else address.startswith(expected)
-    ):
-        raise ProtocolError(f"cannot use the instance's address {address!r}: expected {expected}…")
-    return address
 
 
 def remove_quietly(path: str) -> None:

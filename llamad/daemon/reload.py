@@ -37,7 +37,10 @@ Reloaded = Callable[[Changes | LlamadError], None]
 
 
 class Reloader:
-    """Owner of the current settings and registry. One scan at a time; requests during a scan share the one after it."""
+    """Owner of the current settings and registry. One scan at a time; requests during a scan share the one after it.
+
+    `amend` may change what the scheduler is told of models: what operators have ordered stands over the configuration.
+    """
 
     def __init__(
         self,
@@ -45,12 +48,14 @@ class Reloader:
         start_scan: Callable[[Callable[[ScanResult], None]], Scan],
         post: Callable[[Event], None],
         on_applied: Callable[[Settings, Registry], None],
+        amend: Callable[[tuple[ModelEntry, ...]], tuple[ModelEntry, ...]] = tuple,
     ) -> None:
         self.settings = settings
         self.registry = Registry()
         self._start_scan = start_scan
         self._post = post
         self._on_applied = on_applied
+        self._amend = amend
         self._scan: Scan | None = None
         self._served: list[Reloaded] = []
         self._waiting: list[Reloaded] = []
@@ -110,7 +115,7 @@ class Reloader:
         changes = changes_between(self, result.settings, result.registry)
         self.settings, self.registry = result.settings, result.registry
         self._configured = True
-        entries = tuple(model_entry(spec) for spec in result.registry.models.values())
+        entries = self._amend(tuple(model_entry(spec) for spec in result.registry.models.values()))
         self._post(ModelsConfigured(entries, limits(result.settings), starting=starting))
         self._on_applied(self.settings, self.registry)
         return changes
@@ -155,6 +160,10 @@ def model_entry(spec: ModelSpec) -> ModelEntry:
         pinned=spec.pinned,
         load_on_startup=spec.load_on_startup,
         stop_timeout_s=spec.stop_timeout_s,
+        priority=spec.priority,
+        sleep_idle_s=spec.sleep_idle_s,
+        unload_idle_s=spec.unload_idle_s,
+        concurrency_limit=spec.concurrency_limit,
     )
 
 
@@ -165,4 +174,6 @@ def limits(settings: Settings) -> Limits:
         drain_after_s=settings.drain_after_s,
         queue_timeout_s=settings.queue_timeout_s,
         max_queued=settings.max_queued,
+        load_timeout_s=settings.load_timeout_s,
+        margin_bytes=settings.models_memory_margin_bytes,
     )

@@ -36,6 +36,7 @@ from llamad.daemon.monitor import Monitor, remove_quietly
 from llamad.daemon.proxy import Front, FrontState
 from llamad.daemon.readiness import HealthProbe
 from llamad.daemon.reload import Changes, Reloader, limits
+from llamad.daemon.resources import Resources
 from llamad.daemon.scan import Scan, ScanResult
 from llamad.daemon.spawn import SECRET_NAMES, Commands, Spawner
 from llamad.daemon.stopping import Stopper
@@ -85,8 +86,24 @@ class Supervisor:
         self._spawner = Spawner(self._loop, given.kernel, given.environ)
         self._driver = Driver(self._loop, Scheduler(limits(settings)))
         post = self._driver.post
-        self._reloader = Reloader(settings, self._start_scan, post, self._configured)
-        self._monitor = Monitor(self._spawner, given.commands, settings, self._reloader.spec, post)
+        self._resources = Resources(
+            self._loop,
+            given.kernel,
+            given.clock,
+            given.environ,
+            settings,
+            self._driver,
+            lambda: self._monitor.instances(),
+            self._note,
+        )
+        pins, memory = self._resources.pins, self._resources.memory
+        self._reloader = Reloader(settings, self._start_scan, post, self._configured, pins.amended)
+        specs = self._reloader.spec
+        self._monitor = Monitor(self._spawner, given.commands, settings, specs, post, memory)
+        log_ring = self._monitor.log_ring
+        self._measurer = self._resources.measurer(
+            self._spawner, given.commands, specs, log_ring, self._monitor
+        )
         self._tickets = Tickets(post)
         self._clients = Clients(self._loop.now)
         self._announcer = Announcer(self._loop, self._driver, self._notifier)
@@ -175,17 +192,28 @@ class Supervisor:
             actions.Spawn: self._monitor.spawn,
             actions.AskExit: self._monitor.ask_exit,
             actions.Terminate: self._monitor.terminate,
-            actions.Kill: self._monitor.kill,
+            actions.Kill: self._kill,
+            actions.Sleep: self._monitor.sleep,
+            actions.Wake: self._monitor.wake,
+            actions.Measure: self._measurer.measure,
+            actions.ReadMemory: self._resources.memory.read,
             actions.QueueLease: self._leases.queue,
             actions.GrantLease: self._leases.grant,
             actions.RefuseLease: self._leases.refuse,
             actions.EndLease: self._leases.end,
             actions.AnswerTicket: self._tickets.answer,
-            actions.Note: self._announcer.note,
+            actions.Note: self._note,
             actions.Finish: self._stopper.children_gone,
         }
         for action, performer in performers.items():
             self._driver.performs(action, performer)
+
+    def _kill(self, action: actions.Kill) -> None:
+        self._monitor.kill(action)
+        self._measurer.kill(action)
+
+    def _note(self, note: actions.Note) -> None:
+        self._announcer.note(note)
 
     def _path(self, name: str) -> str:
         return os.path.join(self._settings.runtime_dir, name)
@@ -260,6 +288,7 @@ class Supervisor:
         if self._clients.configure(settings):
             self._policy_changed()
         self._monitor.forget_logs(set(registry.models))
+        self._resources.configured(settings)
 
     def _policy_changed(self) -> None:
         policy = self._clients.policy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,16 @@ READY = 'cmd_child_to_router:state:{"state":"ready","payload":{"address":"127.0.
 LOADING = 'cmd_child_to_router:state:{"state":"loading","payload":{"stages":["text_model"],"current":"text_model","value":0.5}}'
 
 
+class Names:
+    """A model that calls `gpu` what the books call `CUDA0`."""
+
+    def to_books(self, amounts: Mapping[str, int], environment: Mapping[str, str]) -> dict[str, int]:
+        return {"CUDA0" if name == "gpu" else name: amount for name, amount in amounts.items()}
+
+    def from_books(self, amounts: Mapping[str, int], environment: Mapping[str, str]) -> dict[str, int]:
+        return {"gpu" if name == "CUDA0" else name: amount for name, amount in amounts.items()}
+
+
 class Bench:
     """A monitor of shell scripts: the script of a model is its `path`."""
 
@@ -40,6 +50,7 @@ class Bench:
             Settings(runtime_dir="/run/x", state_dir="/x", **settings),
             self.specs.get,
             self.events.append,
+            Names(),
         )
 
     def run_until(self, kind: type) -> Any:

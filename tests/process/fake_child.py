@@ -11,6 +11,14 @@ python fake_child.py            an instance; behaviour from FAKE, words separate
     disorder        reports `sleeping` before `loading`
     stray_address   says it listens somewhere else
     chatty=N        writes N lines of log before it is ready
+    takes=A:N,B:M   says that it takes N MiB of device A, M of B: when it is measured, and when it is ready
+    least=A:N,…     when measured, what it takes at least
+    really=A:N,…    when it is ready, what it really takes
+    asleep=A:N,…    what it still has when it sleeps
+    device=A:N      when measured, a device of N MiB that only it can see
+    unmeasurable    cannot be measured
+    oom             no memory: the first time with a report, then the kernel's way
+    stuck           says that it is busy, and does no step
 
 python fake_child.py daemon …   the real daemon with such instances; the rest is its command line
 """
@@ -26,7 +34,10 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from llamad.wire.child import Exit, Start, State, Stats, encode, parse_command
+from llamad.wire.child import Exit, Sleep, Start, State, Stats, Wake, encode, parse_command
+
+READY: dict[str, Any] = {}
+"""What this process says when it is ready; it says it again when it wakes up."""
 
 
 def main() -> int:
@@ -37,9 +48,41 @@ def main() -> int:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     start = parse_command(sys.stdin.buffer.readline())
     assert isinstance(start, Start)
+    if start.role == "measure":
+        return measure(wishes)
     threading.Thread(target=obey, args=(wishes,), daemon=True).start()
     serve(start.body, wishes)
     return 0
+
+
+def measure(wishes: dict[str, str]) -> int:
+    say(State("measuring"))
+    if "unmeasurable" in wishes:
+        say(State("failed", {"kind": "measure-failed", "message": "cannot measure the fake: told to fail"}))
+        return 1
+    most = held(wishes, "takes")
+    least = held(wishes, "least") if "least" in wishes else most
+    devices = [{"name": "host", "kind": "host", "total_bytes": 1}]
+    devices += [
+        {"name": n, "kind": "gpu", "total_bytes": total} for n, total in held(wishes, "device").items()
+    ]
+    ends = {
+        end: {
+            "n_ctx": 512,
+            "n_gpu_layers": 0,
+            "bytes": {name: {"weights": n, "total": n} for name, n in held.items()},
+        }
+        for end, held in (("minimum", least), ("maximum", most))
+    }
+    say(State("measured", {"devices": devices, "fixed": False, **ends}))
+    return 0
+
+
+def held(wishes: dict[str, str], wish: str) -> dict[str, int]:
+    """Bytes by device of `host:100,FAKE:3000`; 1 MiB of the host unless something is said."""
+    text = wishes.get(wish, "" if wish == "device" else "host:1")
+    pairs = (word.split(":") for word in text.split(",") if word)
+    return {name: int(mib) << 20 for name, mib in pairs}
 
 
 def run_daemon(argv: list[str]) -> int:
@@ -48,7 +91,8 @@ def run_daemon(argv: list[str]) -> int:
     from llamad.errors import ConfigError
 
     try:
-        return run(argv, os.environ, Commands(instance=(sys.executable, os.path.abspath(__file__))))
+        fake = (sys.executable, os.path.abspath(__file__))
+        return run(argv, os.environ, Commands(instance=fake, measure=fake))
     except ConfigError as error:
         print(f"llamad: {error}", file=sys.stderr)
         return 1
@@ -57,8 +101,14 @@ def run_daemon(argv: list[str]) -> int:
 def obey(wishes: dict[str, str]) -> None:
     """Leave when told to, or when the parent is gone."""
     for line in sys.stdin.buffer:
-        if isinstance(parse_command(line), Exit):
+        command = parse_command(line)
+        if isinstance(command, Exit):
             break
+        if isinstance(command, Sleep):
+            say(State("sleeping", {"bytes": held(wishes, "asleep")}))
+        if isinstance(command, Wake):
+            load(float(wishes.get("load_s", "0")))
+            say(State("ready", READY))
     if "ignore_exit" not in wishes:
         os._exit(0)
 
@@ -85,9 +135,22 @@ def serve(body: dict[str, Any], wishes: dict[str, str]) -> None:
     if "abort" in wishes:
         os.abort()
     host = "10.0.0.1" if "stray_address" in wishes else "127.0.0.1"
-    say(State("ready", {"address": f"{host}:{server.server_address[1]}", "n_ctx": 512, "n_slots": 2}))
-    say(Stats({"slots_busy": 0}))
+    if "oom" in wishes:
+        run_out_of_memory()
+    READY.update(address=f"{host}:{server.server_address[1]}", n_ctx=512, n_slots=2)
+    READY["bytes"] = held(wishes, "really" if "really" in wishes else "takes")
+    say(State("ready", READY))
+    say(Stats({"slots_busy": 1, "steps": 5} if "stuck" in wishes else {"slots_busy": 0}))
     server.serve_forever()
+
+
+def run_out_of_memory() -> None:
+    said = os.environ["TMPDIR"] + "/oom"
+    if os.path.exists(said):
+        os.kill(os.getpid(), signal.SIGKILL)
+    open(said, "w").close()
+    say(State("failed", {"kind": "out-of-memory", "message": "cannot load the fake: no memory for 5 MiB"}))
+    os._exit(1)
 
 
 def load(duration_s: float) -> None:

@@ -1,0 +1,224 @@
+"""Measure children: carries out Measure, from what was kept, or by a process that loads no weights.
+
+    Measure --kept--> ChildMeasured, ChildExited                       (no process at all)
+    Measure --spawned--> measured --> ChildMeasured, exit --> ChildExited
+                     --> failed, silence, nonsense --> ChildFailed, exit --> ChildExited
+
+What an instance then really takes is compared with what was measured. Where it is clearly more, the result is forgotten,
+so that the model is measured anew the next time: a driver or a device may have changed in a way that no key tells.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from llamad import __version__
+from llamad.config.measure_key import measure_key
+from llamad.config.settings import ModelSpec
+from llamad.core.actions import Kill, Measure, Note
+from llamad.core.events import ChildExited, ChildFailed, ChildMeasured, ChildNotSpawned, Event, Need
+from llamad.daemon.bodies import model_body
+from llamad.daemon.kernel import Exit
+from llamad.daemon.loop import Loop, Timer
+from llamad.daemon.memory import Memory
+from llamad.daemon.monitor import TAIL_CHARS, TAIL_LINES, Instance
+from llamad.daemon.needs import Measured, Needs, read_measured
+from llamad.daemon.process import ChildProcess
+from llamad.daemon.reports import device_totals
+from llamad.daemon.spawn import Commands, Spawner, device_environment
+from llamad.errors import ProtocolError
+from llamad.observe.ring import LineRing
+from llamad.wire.child import ChildLink, Start, State, encode, parse_report
+
+log = logging.getLogger(__name__)
+
+MEASURE_S_MAX = 120.0
+MORE_THAN_MEASURED = 1.1
+
+
+@dataclass(slots=True)
+class Measuring:
+    """One measure child."""
+
+    child: int
+    spec: ModelSpec
+    key: str
+    process: ChildProcess | None = None
+    timer: Timer | None = None
+    link: ChildLink = field(default_factory=ChildLink)
+
+
+class Measurer:
+    """`log_ring` gives a model's log, `note` takes a decision of ours."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        spawner: Spawner,
+        commands: Commands,
+        specs: Callable[[str], ModelSpec | None],
+        memory: Memory,
+        needs: Needs,
+        log_ring: Callable[[str], LineRing],
+        post: Callable[[Event], None],
+        note: Callable[[Note], None],
+    ) -> None:
+        self._loop = loop
+        self._spawner = spawner
+        self._commands = commands
+        self._specs = specs
+        self._memory = memory
+        self._needs = needs
+        self._log_ring = log_ring
+        self._post = post
+        self._note = note
+        self._build = build()
+        self._running: dict[int, Measuring] = {}
+
+    def running(self) -> list[Measuring]:
+        return list(self._running.values())
+
+    # ---- actions
+
+    def measure(self, action: Measure) -> None:
+        spec = self._specs(action.model)
+        if spec is None:
+            self._post(ChildNotSpawned(action.child, "the model is not configured any more"))
+            return
+        key = self._key(spec)
+        kept = self._needs.get(key)
+        if kept is not None:
+            self._tell(action.child, spec, kept)
+            self._post(ChildExited(action.child, 0))
+            return
+        try:
+            self._start(Measuring(action.child, spec, key))
+        except (OSError, ProtocolError) as error:
+            self._post(ChildNotSpawned(action.child, f"cannot measure {spec.name!r}: {error}"))
+
+    def kill(self, action: Kill) -> None:
+        measuring = self._running.get(action.child)
+        if measuring is not None and measuring.process is not None:
+            measuring.process.kill()
+
+    def compare(self, instance: Instance) -> None:
+        """An instance has loaded: did it take what was measured?"""
+        held = device_totals(instance.ready_payload.get("bytes"))
+        key = self._key(instance.spec)
+        kept = self._needs.get(key)
+        if held is None or kept is None:
+            return
+        over = {
+            name: n for name, n in held.items() if n > MORE_THAN_MEASURED * kept.maximum.get(name, 0) and n
+        }
+        if over:
+            self._needs.drop(key)
+            numbers = {"held": held, "measured": dict(kept.maximum)}
+            text = f"took more than was measured on {', '.join(over)}; it will be measured anew"
+            self._note(Note("measured-wrong", instance.spec.name, text, numbers))
+
+    # ---- the life of one
+
+    def _start(self, measuring: Measuring) -> None:
+        spec = measuring.spec
+        measuring.process = self._spawner.spawn(
+            self._commands.measure,
+            "measure",
+            environment=spec.env,
+            on_report=lambda line: self._report_line(measuring, line),
+            on_log=lambda line: self._log_line(spec, line),
+            on_exit=lambda ended: self._exited(measuring, ended),
+        )
+        self._running[measuring.child] = measuring
+        measuring.timer = self._loop.call_later(MEASURE_S_MAX, lambda: self._took_too_long(measuring))
+        try:
+            measuring.process.send(encode(Start("measure", model_body(spec))))
+        except ProtocolError as error:
+            self._give_up(measuring, str(error))
+
+    def _log_line(self, spec: ModelSpec, line: bytes) -> None:
+        self._log_ring(spec.name).append(line.decode("utf-8", "replace"))
+
+    def _report_line(self, measuring: Measuring, line: bytes) -> None:
+        try:
+            report = parse_report(line)
+            if report is None:
+                self._log_line(measuring.spec, line)
+                return
+            measuring.link.receive(report)
+            if isinstance(report, State):
+                self._state_reported(measuring, report)
+        except ProtocolError as error:
+            self._give_up(measuring, str(error))
+
+    def _state_reported(self, measuring: Measuring, report: State) -> None:
+        if report.state == "failed":
+            message = str(report.payload.get("message") or "cannot measure the model")
+            self._post(
+                ChildFailed(measuring.child, str(report.payload.get("kind") or "measure-failed"), message)
+            )
+        elif report.state == "measured":
+            measured = read_measured(report.payload)
+            if measured is None:
+                raise ProtocolError("cannot use what was measured: it is not in bytes by device")
+            self._needs.put(measuring.key, measured)
+            self._tell(measuring.child, measuring.spec, measured)
+
+    def _tell(self, child: int, spec: ModelSpec, measured: Measured) -> None:
+        self._memory.learn(self._translated(spec, measured))
+        if asks_for_gpu(spec) and not any(
+            device.get("kind") in ("gpu", "igpu") for device in measured.devices
+        ):
+            text = "asks for layers on a GPU, but no GPU is visible: it will run on the host"
+            self._note(Note("no-gpu", spec.name, text, {"n-gpu-layers": spec.options["n-gpu-layers"]}))
+        minimum, maximum = (
+            self._memory.to_books(end, spec.env) for end in (measured.minimum, measured.maximum)
+        )
+        self._post(ChildMeasured(child, Need(minimum, maximum)))
+
+    def _translated(self, spec: ModelSpec, measured: Measured) -> list[Mapping[str, object]]:
+        names = [str(device.get("name")) for device in measured.devices]
+        books = [next(iter(self._memory.to_books({name: 0}, spec.env))) for name in names]
+        return [{**device, "name": name} for device, name in zip(measured.devices, books, strict=True)]
+
+    def _took_too_long(self, measuring: Measuring) -> None:
+        self._give_up(measuring, f"no result after {MEASURE_S_MAX:.0f} s")
+
+    def _give_up(self, measuring: Measuring, why: str) -> None:
+        message = f"cannot measure {measuring.spec.name!r}: {why}"
+        self._post(ChildFailed(measuring.child, "measure-failed", message))
+        self.kill(Kill(measuring.child))
+
+    def _exited(self, measuring: Measuring, ended: Exit) -> None:
+        if measuring.timer is not None:
+            measuring.timer.cancel()
+        tail = self._log_ring(measuring.spec.name).tail(TAIL_LINES, TAIL_CHARS)
+        self._post(ChildExited(measuring.child, ended.exit_code, ended.signal, tail))
+        self._running.pop(measuring.child, None)
+
+    def _key(self, spec: ModelSpec) -> str:
+        return measure_key(
+            spec.files,
+            spec.options,
+            device_environment(self._spawner.environment("measure", spec.env)),
+            self._memory.gpu_sizes(),
+            self._build,
+        )
+
+
+def asks_for_gpu(spec: ModelSpec) -> bool:
+    """Somebody has said so; without a word it is taken as it comes."""
+    layers = spec.options.get("n-gpu-layers", 0)
+    return isinstance(layers, int) and layers != 0
+
+
+def build() -> str:
+    """What does the measuring."""
+    try:
+        library = importlib.metadata.version("llama-cpp-python")
+    except importlib.metadata.PackageNotFoundError:
+        library = ""
+    return f"llamad {__version__}, llama-cpp-python {library}"
