@@ -43,7 +43,7 @@ class StreamsLookup:
 
 def _status(recording: Recording) -> Status:
     return Status(
-        recording.id, recording.over, recording.ring.end, recording.started_at, recording.completed_at
+        recording.ticket, recording.over, recording.ring.end, recording.started_at, recording.completed_at
     )
 
 

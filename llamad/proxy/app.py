@@ -17,11 +17,13 @@ import msgspec
 from llamad import __version__
 from llamad.errors import LlamadError, error_body
 from llamad.proxy import handlers
+from llamad.proxy.conversations import Lookup, Stream
 from llamad.proxy.cors import Said
 from llamad.proxy.door import Door
 from llamad.proxy.heads import request_id_of
 from llamad.proxy.lease import LeaseClient
 from llamad.proxy.lookup import INFERENCE_PATHS, UNRULED_PATHS
+from llamad.proxy.orphans import Orphans
 from llamad.proxy.pool import Pool
 from llamad.proxy.relay import InstanceRelay, SupervisorRelay
 from llamad.proxy.request import (
@@ -35,6 +37,7 @@ from llamad.proxy.request import (
     error_headers,
 )
 from llamad.wire.proxy import ProxySettings
+from llamad.wire.stream import LOOKUP_PATH, STREAM_PATH
 
 log = logging.getLogger(__name__)
 
@@ -110,14 +113,16 @@ class _Marks:
 class _Links:
     """The worker's connections, for as long as the app lives. The first hello says that this worker serves."""
 
-    def __init__(self, leases: LeaseClient, pool: Pool) -> None:
+    def __init__(self, leases: LeaseClient, pool: Pool, orphans: Orphans) -> None:
         self._leases = leases
         self._pool = pool
+        self._orphans = orphans
 
     async def process_startup(self, scope: dict[str, Any], event: dict[str, Any]) -> None:
         await self._leases.start()
 
     async def process_shutdown(self, scope: dict[str, Any], event: dict[str, Any]) -> None:
+        await self._orphans.settled()
         await self._leases.stop()
         self._pool.close()
 
@@ -125,14 +130,18 @@ class _Links:
 def _falcon_app(
     settings: ProxySettings, leases: LeaseClient, pool: Pool, door: Door
 ) -> falcon.asgi.App[Any, Any]:
-    middleware: list[Any] = [_Marks(door), handlers.NoWebSockets(), _Links(leases, pool)]
+    orphans = Orphans()
+    middleware: list[Any] = [_Marks(door), handlers.NoWebSockets(), _Links(leases, pool, orphans)]
     app = falcon.asgi.App(request_type=Request, middleware=middleware)
     # An answer that an upstream sent without a type goes on without one.
     app.resp_options.default_media_type = None  # type: ignore[assignment]
     app.add_error_handler(Exception, _answer_unexpected)
     app.add_error_handler(falcon.HTTPError, _answer_falcon_error)
     app.add_error_handler(LlamadError, _answer_llamad_error)
-    _add_routes(app, settings, InstanceRelay(leases, pool), SupervisorRelay(settings.admin_socket, pool))
+    instances = InstanceRelay(leases, pool, orphans)
+    _add_routes(app, settings, instances, SupervisorRelay(settings.admin_socket, pool))
+    app.add_route(STREAM_PATH, Stream(instances, leases))
+    app.add_route(LOOKUP_PATH, Lookup(leases, pool))
     return app
 
 

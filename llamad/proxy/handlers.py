@@ -9,7 +9,8 @@ import msgspec
 
 from llamad import __version__
 from llamad.errors import LlamadError
-from llamad.proxy.lookup import Wish, is_form, model_missing, wish_of_body, wish_of_query
+from llamad.proxy.lookup import Wish, is_form, model_missing, wants_stream, wish_of_body, wish_of_query
+from llamad.proxy.progress import Progress, style_of
 from llamad.proxy.relay import InstanceRelay, SupervisorRelay
 from llamad.proxy.request import Request
 from llamad.units import MIB
@@ -36,7 +37,9 @@ class Inference:
         content_type = req.content_type or ""
         wish = wish_of_body(content_type, body, req.query_string)
         ruled = self._ruled and not is_form(content_type)
-        await self._instances.send(req, resp, wish._replace(ruled=ruled), body)
+        style = style_of(req.get_header("x-llamad-progress"))
+        progress = Progress(style) if style is not None and wants_stream(content_type, body) else None
+        await self._instances.send(req, resp, wish._replace(ruled=ruled), body, progress)
 
 
 class InstanceRead:

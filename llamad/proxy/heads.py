@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from llamad.proxy import cors
 from llamad.wire.policy import CLIENT_HEADER
+from llamad.wire.stream import TICKET_HEADER
 
 Header = tuple[bytes, bytes]
 
@@ -27,10 +28,20 @@ _OF_A_HOP = frozenset(
         b"upgrade",
     )
 )
+_TICKET = TICKET_HEADER.encode()
 # Said anew towards an upstream. `expect` has been answered here; the client's key is no business of an instance; whose
 # request it is is for us to say.
 _OF_A_REQUEST = frozenset(
-    (b"host", b"content-length", b"expect", b"authorization", b"x-api-key", b"x-request-id", CLIENT_HEADER)
+    (
+        b"host",
+        b"content-length",
+        b"expect",
+        b"authorization",
+        b"x-api-key",
+        b"x-request-id",
+        CLIENT_HEADER,
+        _TICKET,
+    )
 )
 _SANE_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
@@ -52,6 +63,7 @@ def request_head(
     body_bytes: int,
     request_id: str,
     client: str = "",
+    ticket: int = 0,
 ) -> bytes:
     """The head of a request to an upstream; `target` is the path and query as they came."""
     headers = list(headers)
@@ -62,6 +74,8 @@ def request_head(
         parts.append(b"authorization: %s\r\n" % authorization)
     if client:
         parts.append(b"%s: %s\r\n" % (CLIENT_HEADER, client.encode()))
+    if ticket:
+        parts.append(b"%s: %d\r\n" % (_TICKET, ticket))
     if body_bytes or method != "GET":
         parts.append(b"content-length: %d\r\n" % body_bytes)
     parts.append(b"x-request-id: %s\r\n\r\n" % request_id.encode())

@@ -15,6 +15,8 @@ import os
 from collections.abc import Callable
 from typing import cast
 
+import msgspec
+
 from llamad.errors import LlamadError, ProtocolError, UnavailableError
 from llamad.wire import lease as wire
 
@@ -27,9 +29,11 @@ POLICY_WITHIN_S = 2.0
 
 log = logging.getLogger(__name__)
 
+Notice = wire.Queued | wire.Progress
+
 
 class Lease:
-    """A granted lease. `release` may be called on every way out: only the first counts."""
+    """A granted lease. `release` and `detach` may be called on every way out: only the first of them counts."""
 
     def __init__(self, leases: LeaseClient, granted: wire.Granted) -> None:
         self._leases = leases
@@ -40,11 +44,16 @@ class Lease:
         self.address = granted.address
         self.token = granted.token
         self.rules = granted.rules
+        self.ticket = granted.ticket
 
     def release(
         self, outcome: str, *, status: int = 0, sent_bytes: int = 0, took_s: float = 0.0, tokens: int = 0
     ) -> None:
         self._leases.release(self, wire.Release(self.number, outcome, status, sent_bytes, took_s, tokens))
+
+    def detach(self) -> None:
+        """The client of a conversation is gone: what the instance does for it is the supervisor's business now."""
+        self._leases.detach(self)
 
     async def why_ended(self) -> str | None:
         """What the supervisor says of the child's end, if it does so soon."""
@@ -70,7 +79,8 @@ class LeaseClient:
         self._policy_came = asyncio.Event()
         self._next = 0
         self._asked: dict[int, asyncio.Future[Lease]] = {}
-        self._on_queued: dict[int, Callable[[int], None]] = {}
+        self._on_notice: dict[int, Callable[[Notice], None]] = {}
+        self._questions: dict[int, asyncio.Future[wire.Found | wire.Stopped]] = {}
         self._held: dict[int, Lease] = {}
         self._link: _Link | None = None
         self._connector: asyncio.Task[None] | None = None
@@ -101,19 +111,48 @@ class LeaseClient:
             link.close()
 
     async def ask(
-        self,
-        model: str,
-        *,
-        autoload: bool | None = None,
-        load: bool = True,
-        avoid: int = 0,
-        client: str = "",
-        on_queued: Callable[[int], None] | None = None,
+        self, request: wire.Ask | wire.Where, on_notice: Callable[[Notice], None] | None = None
     ) -> Lease:
-        """Wait for a lease. Raises LlamadError with the supervisor's own refusal, or `supervisor-gone`.
+        """Wait for a lease; its number in `request` is of no matter.
 
-        `on_queued` is told each position in the queue.
+        Raises LlamadError with the supervisor's own refusal, or `supervisor-gone`. `on_notice` hears of each change on
+        the way there.
         """
+        self._check_room()
+        number = self._number()
+        answer: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
+        self._asked[number] = answer
+        if on_notice is not None:
+            self._on_notice[number] = on_notice
+        self._send(msgspec.structs.replace(request, lease=number))
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            self._withdraw(number, answer)
+            raise
+        finally:
+            self._on_notice.pop(number, None)
+
+    async def lookup(self, conversations: list[str], owner: str) -> list[wire.Place]:
+        """Where these conversations are. Raises LlamadError `supervisor-gone`."""
+        found = await self._question(wire.Lookup(self._number(), conversations, owner))
+        return found.places if isinstance(found, wire.Found) else []
+
+    async def stop_conversation(self, conversation: str, owner: str) -> None:
+        """End it, if it is there. Raises LlamadError `supervisor-gone`."""
+        await self._question(wire.Stop(self._number(), conversation, owner))
+
+    async def _question(self, message: wire.Lookup | wire.Stop) -> wire.Found | wire.Stopped:
+        self._check_room()
+        answer: asyncio.Future[wire.Found | wire.Stopped] = asyncio.get_running_loop().create_future()
+        self._questions[message.lease] = answer
+        self._send(message)
+        try:
+            return await answer
+        finally:
+            self._questions.pop(message.lease, None)
+
+    def _check_room(self) -> None:
         if self._link is None:
             raise _supervisor_gone()
         if len(self._asked) + len(self._held) >= wire.LEASES_PER_WORKER_MAX:
@@ -122,24 +161,18 @@ class LeaseClient:
                 kind="worker-full",
                 retry_after_s=1,
             )
+
+    def _number(self) -> int:
         self._next += 1
-        number = self._next
-        answer: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
-        self._asked[number] = answer
-        if on_queued is not None:
-            self._on_queued[number] = on_queued
-        self._send(wire.Ask(number, model, autoload=autoload, load=load, avoid=avoid, client=client))
-        try:
-            return await answer
-        except asyncio.CancelledError:
-            self._withdraw(number, answer)
-            raise
-        finally:
-            self._on_queued.pop(number, None)
+        return self._next
 
     def release(self, lease: Lease, message: wire.Release) -> None:
         if self._held.pop(lease.number, None) is not None:
             self._send(message)
+
+    def detach(self, lease: Lease) -> None:
+        if self._held.pop(lease.number, None) is not None:
+            self._send(wire.Detach(lease.number))
 
     def _withdraw(self, number: int, answer: asyncio.Future[Lease]) -> None:
         """The client left; the grant may have come in the same moment."""
@@ -166,9 +199,13 @@ class LeaseClient:
             case wire.Ended():
                 if message.lease in self._held:
                     self._held[message.lease].child_ended(message)
-            case wire.Queued():
-                if message.lease in self._on_queued:
-                    self._on_queued[message.lease](message.position)
+            case wire.Queued() | wire.Progress():
+                if message.lease in self._on_notice:
+                    self._on_notice[message.lease](message)
+            case wire.Found() | wire.Stopped():
+                question = self._questions.get(message.lease)
+                if question is not None and not question.done():
+                    question.set_result(message)
             case wire.Policy():
                 self._on_policy(message)
                 self._policy_came.set()
@@ -190,7 +227,7 @@ class LeaseClient:
             "lost the supervisor: %d requests in wait fail, %d go on", len(self._asked), len(self._held)
         )
         asked, self._asked = self._asked, {}
-        for answer in asked.values():
+        for answer in [*asked.values(), *self._questions.values()]:
             if not answer.done():
                 answer.set_exception(_supervisor_gone())
 

@@ -62,7 +62,12 @@ class _Named(msgspec.Struct):
     model: Any = None
 
 
+class _Streamed(msgspec.Struct):
+    stream: Any = None
+
+
 _decode_name = msgspec.json.Decoder(_Named).decode
+_decode_stream = msgspec.json.Decoder(_Streamed).decode
 
 
 def wish_of_body(content_type: str, body: bytes | bytearray, query: str) -> Wish:
@@ -80,6 +85,16 @@ def wish_of_query(query: str) -> Wish | None:
     """The wish of a read, which never loads; None when the query names no model."""
     model = _query(query).get("model")
     return Wish(_checked(model), autoload=False, load=False) if model else None
+
+
+def wants_stream(content_type: str, body: bytes | bytearray) -> bool:
+    """Whether a body that names a model asks for a stream."""
+    return not is_form(content_type) and _decode_stream(body).stream is True
+
+
+def field_of_query(query: str, name: str) -> str:
+    """The last value of a field, "" for none. Raises RequestError."""
+    return _query(query).get(name, "")
 
 
 def model_missing() -> RequestError:

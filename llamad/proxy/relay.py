@@ -2,33 +2,35 @@
 
 For an instance: lease, request, answer. If the instance breaks off before the head of its answer is whole, the client
 has seen nothing of it, so a second lease is asked for, on another child, once. Past that it is told (502).
+
+Two kinds of request are opened by a task apart from the call that its client waits in: one whose client wants to see
+what it waits for, as its answer begins before its outcome is known; and a conversation, which goes on without its
+client (`orphans`).
 """
 
 from __future__ import annotations
 
-import time
+import asyncio
+from collections.abc import Callable
 from functools import partial
 
 import falcon.asgi
 
 from llamad.errors import ChildError, LlamadError, UnavailableError
-from llamad.proxy.answer import Answer, AnswerState
+from llamad.proxy.answer import Answer
+from llamad.proxy.call import Call, Run
 from llamad.proxy.connection import UpstreamBroke
-from llamad.proxy.heads import request_head, target_of
-from llamad.proxy.lease import Lease, LeaseClient
+from llamad.proxy.lease import Lease, LeaseClient, Notice
 from llamad.proxy.lookup import Wish
 from llamad.proxy.meter import Meter
+from llamad.proxy.orphans import Orphans
 from llamad.proxy.pool import Pool
+from llamad.proxy.progress import Progress, WaitingAnswer
 from llamad.proxy.request import Request
 from llamad.proxy.rules import apply
+from llamad.wire import lease as wire
 
 ATTEMPTS_MAX = 2
-
-_OUTCOME = {
-    AnswerState.LEFT: "hung-up",
-    AnswerState.WHOLE: "ok",
-    AnswerState.BROKEN: "died",
-}
 
 Body = bytes | bytearray
 
@@ -36,63 +38,95 @@ Body = bytes | bytearray
 class InstanceRelay:
     """Relays to whichever instance the supervisor grants."""
 
-    def __init__(self, leases: LeaseClient, pool: Pool) -> None:
+    def __init__(self, leases: LeaseClient, pool: Pool, orphans: Orphans) -> None:
         self._leases = leases
         self._pool = pool
+        self._orphans = orphans
 
-    async def send(self, req: Request, resp: falcon.asgi.Response, wish: Wish, body: Body) -> None:
-        """Answer with the instance's answer. Raises LlamadError: a refusal, or 502 `instance-died`."""
-        avoid = 0
+    async def send(
+        self,
+        req: Request,
+        resp: falcon.asgi.Response,
+        wish: Wish,
+        body: Body,
+        progress: Progress | None = None,
+    ) -> None:
+        """Answer with the instance's answer. Raises LlamadError: a refusal, or 502 `instance-died`.
+
+        `progress`: the client wants to see what it waits for.
+        """
+        # Only what may load a model is worth going on with.
+        run = Run(Call.of(req, body, req.conversation if wish.load else ""))
+        if progress is None and not run.call.conversation:
+            req.cleanup.callback(run.end)
+            await self._open(run, wish, req.note_position)
+        elif await self._open_apart(req, resp, run, wish, progress):
+            return
+        assert run.answer is not None
+        run.answer.send_head(resp)
+
+    async def _open_apart(
+        self, req: Request, resp: falcon.asgi.Response, run: Run, wish: Wish, progress: Progress | None
+    ) -> bool:
+        """Open by a task. True: the answer has begun already."""
+
+        def noticed(notice: Notice) -> None:
+            req.note_position(notice)
+            if progress is not None:
+                progress.note(notice)
+
+        opening = asyncio.ensure_future(self._open(run, wish, noticed, progress is not None))
+        req.cleanup.callback(self._orphans.leave, opening, run)
+        if progress is not None and await progress.began(opening):
+            WaitingAnswer(opening, run, progress).send_head(resp)
+            return True
+        await asyncio.shield(opening)
+        return False
+
+    async def _open(
+        self, run: Run, wish: Wish, on_notice: Callable[[Notice], None], progress: bool = False
+    ) -> None:
+        """Give `run` a lease and the head of an answer. Raises LlamadError."""
+        call, avoid, ticket = run.call, 0, 0
         for attempt in range(1, ATTEMPTS_MAX + 1):
-            lease = await self._leases.ask(
+            request = wire.Ask(
+                0,
                 wish.model,
                 autoload=wish.autoload,
                 load=wish.load,
                 avoid=avoid,
-                client=req.client,
-                on_queued=req.note_position,
+                client=call.client,
+                progress=progress,
+                conversation=call.conversation,
+                owner=call.owner,
+                ticket=ticket,
             )
-            run = _Run(lease)
-            req.cleanup.callback(run.end)
-            sent = apply(lease.rules, body) if lease.rules is not None and wish.ruled else body
+            run.lease = lease = await self._leases.ask(request, on_notice)
+            body = apply(lease.rules, call.body) if lease.rules is not None and wish.ruled else call.body
             try:
-                connection = await self._pool.exchange(lease.address, _instance_head(req, lease, sent), sent)
+                connection = await self._pool.exchange(lease.address, call.head(lease, body), body)
             except UpstreamBroke as broke:
                 error = await _instance_died(lease, broke) if attempt == ATTEMPTS_MAX else None
                 run.end("died")
                 if error is not None:
                     raise error from None
-                avoid = lease.child
+                avoid, ticket = lease.child, lease.ticket
                 continue
             run.answer = Answer(self._pool, lease.address, connection, partial(_instance_died, lease))
-            run.answer.meter = Meter(len(body)) if req.metered else None
-            run.answer.send_head(resp)
+            run.answer.meter = Meter(len(call.body)) if call.metered else None
             return
 
-
-class _Run:
-    """One lease in use. Its end is told once, with what became of the answer."""
-
-    def __init__(self, lease: Lease) -> None:
-        self._lease = lease
-        self._started = time.monotonic()
-        self.answer: Answer | None = None
-
-    def end(self, outcome: str | None = None) -> None:
-        """Give back connection and lease. Idempotent."""
-        status = sent_bytes = tokens = 0
-        if self.answer is not None:
-            self.answer.end()
-            outcome = outcome or _OUTCOME[self.answer.state]
-            status, sent_bytes = self.answer.status, self.answer.sent_bytes
-            tokens = self.answer.tokens
-        self._lease.release(
-            outcome or "hung-up",
-            status=status,
-            sent_bytes=sent_bytes,
-            took_s=time.monotonic() - self._started,
-            tokens=tokens,
-        )
+    async def follow(self, req: Request, resp: falcon.asgi.Response, conversation: str) -> None:
+        """Answer with what a conversation has put out. Raises LlamadError: 404, 410, or why it never began."""
+        run = Run(Call.of(req, b""))
+        req.cleanup.callback(run.end)
+        run.lease = lease = await self._leases.ask(wire.Where(0, conversation, req.owner))
+        try:
+            connection = await self._pool.exchange(lease.address, run.call.head(lease, b""), b"")
+        except UpstreamBroke as broke:
+            raise await _instance_died(lease, broke) from None
+        run.answer = Answer(self._pool, lease.address, connection, partial(_instance_died, lease))
+        run.answer.send_head(resp)
 
 
 class SupervisorRelay:
@@ -104,7 +138,7 @@ class SupervisorRelay:
 
     async def send(self, req: Request, resp: falcon.asgi.Response, body: Body) -> None:
         """Answer with the supervisor's answer, however long it takes. Raises LlamadError (503 `supervisor-gone`)."""
-        head = _head(req, host="llamad", authorization=None, body=body, client=req.client)
+        head = Call.of(req, body).plain_head("llamad")
         try:
             connection = await self._pool.exchange(self._address, head, body)
         except UpstreamBroke as broke:
@@ -112,25 +146,6 @@ class SupervisorRelay:
         answer = Answer(self._pool, self._address, connection, _supervisor_gone)
         req.cleanup.callback(answer.end)
         answer.send_head(resp)
-
-
-def _instance_head(req: Request, lease: Lease, body: Body) -> bytes:
-    host = "localhost" if lease.address.startswith("unix:") else lease.address
-    return _head(req, host=host, authorization=b"Bearer " + lease.token.encode(), body=body)
-
-
-def _head(req: Request, *, host: str, authorization: bytes | None, body: Body, client: str = "") -> bytes:
-    scope = req.scope
-    return request_head(
-        scope["method"],
-        target_of(scope["raw_path"], scope["query_string"]),
-        scope["headers"],
-        host=host,
-        authorization=authorization,
-        body_bytes=len(body),
-        request_id=req.id,
-        client=client,
-    )
 
 
 async def _instance_died(lease: Lease, broke: UpstreamBroke) -> LlamadError:

@@ -14,10 +14,13 @@ import falcon.asgi
 
 from llamad.errors import LlamadError, RequestError
 from llamad.proxy.gate import CLIENT, KEY
+from llamad.wire import lease as wire
+from llamad.wire.stream import ID_HEADER
 
 CLEANUP_KEY = "llamad.cleanup"
 REQUEST_ID_KEY = "llamad.request_id"
 POSITION_KEY = "llamad.queue_position"
+CONVERSATION_ID_BYTES_MAX = 256
 
 
 class Request(falcon.asgi.Request):
@@ -48,9 +51,21 @@ class Request(falcon.asgi.Request):
         key = self.scope.get(KEY)
         return key is not None and key.metered
 
-    def note_position(self, position: int) -> None:
+    @property
+    def owner(self) -> str:
+        """Who may find its conversation again: a key's public name. Without keys, whoever knows its id."""
+        return self.client if KEY in self.scope else ""
+
+    @property
+    def conversation(self) -> str:
+        """The id of the conversation that it begins, "" for none. Raises RequestError."""
+        given = self.get_header(ID_HEADER) if self.method == "POST" else None
+        return conversation_id(given.encode("latin-1")) if given else ""
+
+    def note_position(self, notice: wire.Queued | wire.Progress) -> None:
         """Where it stood in the queue when it came."""
-        self.scope.setdefault(POSITION_KEY, position)
+        if isinstance(notice, wire.Queued):
+            self.scope.setdefault(POSITION_KEY, notice.position)
 
     async def read_body(self, max_bytes: int) -> bytes | bytearray:
         """The whole body. Raises RequestError: 413 over `max_bytes`, 408 when it ends early or stalls.
@@ -72,6 +87,21 @@ class Request(falcon.asgi.Request):
         if declared_bytes is not None and len(body) != declared_bytes:
             raise cut_short(len(body))
         return body
+
+
+def conversation_id(given: bytes) -> str:
+    """A client's id as text, the same from a header and from a query. Raises RequestError."""
+    try:
+        id = given.decode()
+    except UnicodeDecodeError:
+        id = given.decode("latin-1")
+    if not id or len(id.encode()) > CONVERSATION_ID_BYTES_MAX or not id.isprintable():
+        raise RequestError(
+            f"cannot take a conversation id of {len(given)} bytes: expected 1 to {CONVERSATION_ID_BYTES_MAX},"
+            " all printable",
+            kind="bad-conversation-id",
+        )
+    return id
 
 
 def declared_length(scope: dict[str, Any]) -> int | None:

@@ -4,7 +4,8 @@
   Ids are the client's and may be anybody's, so instances know conversations by their tickets alone. The front sets the
   field, and drops it from what clients send.
 * `GET /v1/stream?…&from=N` with the same field replays the output from byte N on.
-* `POST /v1/streams/lookup` takes `{"tickets": [N, …]}` and gives a `Status` for each that is there.
+* `POST /v1/streams/lookup` takes `{"tickets": [N, …]}` and gives a `Status` for each that is there; clients name ids
+  instead, and get the ids back.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ LOOKUP_PATH = "/v1/streams/lookup"
 
 
 class Status(msgspec.Struct, frozen=True):
-    """One conversation as llama.cpp's clients see it. Times in seconds since the epoch, `completed_at` 0: not yet."""
+    """How far one conversation is. Times in seconds since the epoch, `completed_at` 0: not yet."""
 
-    conversation_id: str
+    ticket: int
     is_done: bool
     total_bytes: int
     started_at: int

@@ -91,8 +91,10 @@ class FakeSupervisor:
 
     def open_leases(self) -> int:
         """Asks that have been neither refused nor released nor cancelled."""
-        over = {message.lease for message in self.told if isinstance(message, wire.Release | wire.Cancel)}
-        return len({message.lease for message in self.heard(wire.Ask)} - over - self._refused)
+        ends = wire.Release | wire.Cancel | wire.Detach
+        over = {message.lease for message in self.told if isinstance(message, ends)}
+        begun = {message.lease for message in self.told if isinstance(message, wire.Ask | wire.Where)}
+        return len(begun - over - self._refused)
 
     # ---- the loop's side
 

@@ -283,7 +283,7 @@ def test_lookup(front: RunningFront) -> None:
     front.engine.say(request, "one")
     client.read_until(b"one")
     (status,) = lookup(front, TICKET, 99)
-    assert (status["conversation_id"], status["is_done"], status["completed_at"]) == ("conv::toy", False, 0)
+    assert (status["ticket"], status["is_done"], status["completed_at"]) == (TICKET, False, 0)
     assert status["total_bytes"] == recording(front).ring.end
     front.engine.say(request, "", reason="stop")
     client.read_until(b"0\r\n\r\n")
