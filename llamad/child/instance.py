@@ -118,7 +118,8 @@ async def _serve(link: Link, spec: InstanceSpec, reporter: Reporter) -> int:
 
 
 def _die(link: Link, words: str, before: str) -> None:
-    """ggml is about to end the process: say why, in its place."""
+    """ggml is about to end the process: say why, in its place. `words` begin with a path of whoever built it."""
+    words = words.rpartition("/")[2]
     error = failure(f"cannot go on: llama.cpp gave up: {words}; before that: {before}", kind="engine-died")
     log.error("%s", error.message)
     link.send(State("failed", {"kind": error.kind, "message": error.message}))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 import sys
 from typing import Any
@@ -39,7 +40,7 @@ def main() -> int:
     except LlamadError as error:
         return _fail(link, error)
     except MemoryError as error:
-        return _fail(link, OutOfMemoryError(f"cannot go on: out of memory: {error}"))
+        return _fail(link, _out_of_memory(error))
     except Exception as error:
         link.send(
             State("failed", {"kind": "internal", "message": f"cannot go on: {type(error).__name__}: {error}"})
@@ -80,6 +81,13 @@ def _run(link: Link, start: Start) -> int:
             return run_scan(link, body)
         case _:
             raise LlamadError(f"cannot be {start.role[:40]!r}: no such role", kind="unknown-role")
+
+
+def _out_of_memory(error: MemoryError) -> OutOfMemoryError:
+    """An allocation that Python itself was refused, mostly without a word."""
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    words = f": {error}" if str(error) else ""
+    return OutOfMemoryError(f"cannot go on: out of memory, with {peak_mib:.0f} MiB in use{words}")
 
 
 def _fail(link: Link, error: LlamadError) -> int:

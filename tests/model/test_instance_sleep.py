@@ -32,6 +32,11 @@ def wake(instance: Instance) -> dict[str, Any]:
     return instance.child.wait_state("ready", 30)
 
 
+def answers(instance: Instance) -> list[str]:
+    """What it has said to orders so far, and at its start."""
+    return [state for state in instance.child.states() if state != "loading"]
+
+
 def rss_anonymous(instance: Instance) -> int:
     text = Path(f"/proc/{instance.child.process.pid}/status").read_text()
     found = re.search(r"RssAnon:\s+(\d+) kB", text)
@@ -101,9 +106,8 @@ def test_asleep_reads_are_answered_and_work_is_refused(smollm2: Path) -> None:
 def test_orders_that_come_together_are_carried_out_in_order(smollm2: Path) -> None:
     with loaded(smollm2, {"ctx-size": 256, "parallel": 1}) as instance:
         instance.child.send(encode(Sleep()) + encode(Wake()) + encode(Sleep()) + encode(Wake()))
-        wait_until(lambda: instance.child.states().count("ready") == 3, 20)
-        wanted = [state for state in instance.child.states() if state != "loading"]
-        assert wanted == ["ready", "sleeping", "ready", "sleeping", "ready"]
+        wait_until(lambda: len(answers(instance)) == 5, 20)
+        assert answers(instance) == ["ready", "sleeping", "ready", "sleeping", "ready"]
         instance.post("/v1/chat/completions", CHAT)
 
 
@@ -128,11 +132,11 @@ def test_sleep_does_not_pull_the_vocabulary_from_under_a_prompt(smollm2: Path) -
             statuses: list[int] = []
             caller = threading.Thread(target=lambda: statuses.append(status(instance, text)))  # noqa: B023
             caller.start()
+            answered = len(answers(instance))
             instance.child.send(encode(Sleep()) + encode(Wake()))
-            instance.child.wait_state("ready", 20)
+            wait_until(lambda: len(answers(instance)) == answered + 2, 20)  # noqa: B023
             caller.join(20)
             assert statuses in ([200], [503])
-            wake(instance)
         instance.post("/v1/chat/completions", CHAT)
 
 
