@@ -51,8 +51,8 @@ def ask(s: SchedulerState, event: LeaseAsked, now: float) -> None:
     elif model.serving and event.avoid != model.child:
         _join(s, model, event, now)
     elif model.serving:
-        if _wait(s, model, event, now) and s.timers.get(Timer(Deadline.SUSPECT, name)) is None:
-            s.timers.set(Timer(Deadline.SUSPECT, name), now + SUSPECT_AFTER_S)
+        if _wait(s, model, event, now):
+            _suspect(s, model, now)
     elif model.state is State.LOADING:
         _wait(s, model, event, now)
     else:
@@ -85,8 +85,15 @@ def _want(s: SchedulerState, model: Model, event: LeaseAsked, now: float) -> Non
     elif model.failure is not None and model.failure.retry_at > now:
         s.refuse(event.key, load_failed(model, now))
     elif _wait(s, model, event, now):
+        if model.child and event.avoid == model.child:
+            _suspect(s, model, now)  # it drains, and the drain may be lifted
         s.enqueue(model, now)
         s.emit(QueueLease(event.key, s.queue.position(model.name)))
+
+
+def _suspect(s: SchedulerState, model: Model, now: float) -> None:
+    if s.timers.get(Timer(Deadline.SUSPECT, model.name)) is None:
+        s.timers.set(Timer(Deadline.SUSPECT, model.name), now + SUSPECT_AFTER_S)
 
 
 def _not_loaded(model: Model, why: str) -> Refusal:

@@ -56,6 +56,8 @@ class Device:
     external: int = 0
     margin: int = 0
     held: int = 0
+    tells_apart: bool = False
+    """It has shown who holds what, so when it shows none of ours none of ours is there."""
 
     @property
     def available(self) -> int:
@@ -137,7 +139,8 @@ class Ledger:
                 self._held[child].measured[reading.name] = used
         if reading.free is None:
             return device.external
-        if reading.ours:
+        device.tells_apart = device.tells_apart or bool(reading.ours)
+        if device.tells_apart:
             # What is not on our books (a gone process, more than was promised) is as good as another program's.
             booked = {c: h.amounts.get(reading.name, 0) for c, h in self._held.items() if h.depart_by is None}
             ours = sum(min(used, booked.get(child, 0)) for child, used in reading.ours)

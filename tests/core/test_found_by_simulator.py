@@ -181,3 +181,43 @@ def test_reloads_do_not_keep_a_hanging_load_alive() -> None:
     d.configure("a", load_timeout_s=60)
     d.wait(21)
     assert len(d.seen(a.Kill)) == 1
+
+
+def test_a_device_that_tells_processes_apart_shows_others_also_while_none_of_ours_is_there() -> None:
+    class Telling(Machine):
+        """Lists those that use it, and for a load that has not begun to nobody."""
+
+        taken: dict[str, int] | None = None
+
+        def read(self) -> tuple[DeviceReading, ...]:
+            gpu = (self.taken or {}).get("gpu", 0)
+            ours = ((self.child("a"), gpu),) if gpu else ()
+            return (
+                DeviceReading("host", 32 * GIB, 32 * GIB),
+                DeviceReading("gpu", 24 * GIB, 24 * GIB - gpu - self.others["gpu"], ours),
+            )
+
+    m = Telling("a", "b", "c", takes={"a": (0, 8), "b": (0, 8), "c": (0, 8)})
+    m.loaded("a")
+    m.taken = {"gpu": 8 * GIB}
+    m.wait(1)
+    m.ask("b")
+    m.taken = None
+    m.exit("a", signal=9)
+    m.others["gpu"] = 12 * GIB
+    m.wait(3)
+    m.ask("c")
+    assert m.spawned() == [], "4 GiB are left beside b's 8 and others' 12"
+
+
+def test_a_lifted_drain_sends_nobody_to_the_process_that_it_saw_dying() -> None:
+    d = Driver("a", "b", models_max=1, drain_after_s=5)
+    d.loaded("a")
+    d.ask("a")
+    cold = d.ask("b")
+    d.wait(6)
+    unsure = d.ask("a", avoid=d.child("a"))
+    d.cancel(cold)
+    assert d.granted() == []
+    d.wait(1.5)
+    assert d.granted() == [unsure]
