@@ -1,6 +1,7 @@
 """What the engine needs of an inference library. `llama` has the real one; tests bring a toy model.
 
-All calls but `tokenize`, `detokenize`, `piece`, `is_eog` and `abort` come from one thread, the engine's.
+All calls but `tokenize`, `detokenize`, `piece`, `is_eog` and `abort` come from one thread, the engine's. `chain`,
+`pieces` and `eog_tokens` come from the workshop's, too.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from llamad.engine.sampling import Chain, Row, Stage
+from llamad.engine.narrow import Row
+from llamad.engine.sampling import Chain
+from llamad.engine.stages import Stage
 from llamad.engine.vocabulary import ModelFacts
 
 
@@ -75,6 +78,10 @@ class Backend(Protocol):
 
     def chain(self, stages: Sequence[Stage]) -> Chain:
         """A new sampler chain with its own random numbers."""
+        ...
+
+    def pieces(self) -> Sequence[bytes]:
+        """`piece` of every token, in the order of ids."""
         ...
 
     def piece(self, token: int) -> bytes:

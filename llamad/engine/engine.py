@@ -15,6 +15,7 @@ What can go wrong in a decode call, and whom it hurts:
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from collections import deque
@@ -23,10 +24,10 @@ from dataclasses import dataclass
 
 from llamad.engine import checks, plan
 from llamad.engine.backend import Backend, Entry, Outcome
-from llamad.engine.inbox import Inbox
+from llamad.engine.inbox import Inbox, Job
 from llamad.engine.plan import Share
 from llamad.engine.pool import Pool
-from llamad.engine.sampling import Sampler
+from llamad.engine.sampling import Choice, Sampler
 from llamad.engine.slot import Slot, State
 from llamad.engine.task import Task
 from llamad.engine.vocabulary import (
@@ -34,12 +35,17 @@ from llamad.engine.vocabulary import (
     EngineStats,
     Failed,
     GenerateRequest,
+    Likelihood,
+    Likely,
     ModelFacts,
     Output,
     SlotView,
     Text,
 )
+from llamad.engine.workshop import Rulebook, Workshop
 from llamad.errors import LlamadError
+
+log = logging.getLogger(__name__)
 
 QUEUE_MAX = 256
 # Prompt tokens in a step that also carries streams: enough to keep the arithmetic busy (on a CPU 128 tokens at once
@@ -83,6 +89,8 @@ class Engine:
         self._draw_seed = draw_seed
         self._pool = Pool(backend)
         self._inbox = Inbox(backend.facts.n_slots + queue_max, backend.abort)
+        self._rulebook = Rulebook(backend)
+        self._workshop = Workshop(self._prepare)
         self._outputs: list[Output] = []
         self._counts = _Counts()
         self._n_prompt_beside = max(_PROMPT_BESIDE_MIN, backend.n_step // 4)
@@ -95,11 +103,13 @@ class Engine:
     def submit(self, request: GenerateRequest) -> None:
         """Hand in a request. Its outputs come through `deliver`: Texts, then one Finished or Failed.
 
-        What is wrong with the request itself, or a full queue, is answered before this returns.
+        What is wrong with the request itself, or a full queue, is answered before this returns; rules that cannot be
+        honoured are answered from the workshop's thread.
         """
         error: LlamadError | None = checks.check_request(request, self.facts)
         if error is None:
-            if self._inbox.submit(request):
+            if self._inbox.admit(request.id):
+                self._bring_in(request)
                 return
             error = checks.stopping() if self._inbox.closed else checks.queue_full(self._inbox.n_alive)
         self._inbox.count_refusal()
@@ -148,15 +158,16 @@ class Engine:
             while self.turn():
                 pass
         finally:
-            # After a fault, too, nobody may be left waiting.
+            # After a fault, too, nobody may be left waiting. What is being prepared reads the vocabulary.
             self._inbox.close()
+            self._workshop.close()
             self._give_up()
 
     def turn(self) -> bool:
         """One round of `run`: take the mail, do one step, deliver. Waits for mail when nothing is to be done."""
         mail = self._inbox.take(wait=self._pool.at_rest)
-        for request in mail.requests:
-            self._pool.wait(self._task(request))
+        for job in mail.jobs:
+            self._pool.wait(self._task(job))
         if mail.closed:
             return False
         if mail.cancelled:
@@ -166,14 +177,41 @@ class Engine:
         self._flush()
         return True
 
-    def _task(self, request: GenerateRequest) -> Task:
-        params, n_ctx = request.sampling, self.facts.n_ctx_slot
-        seed = self._draw_seed() if params.seed == SEED_RANDOM else params.seed
-        forbidden = self._backend.eog_tokens() if params.ignore_eos else ()
-        sampler = Sampler(
-            params, seed, self._backend.chain, history=request.tokens, n_ctx=n_ctx, forbidden=forbidden
+    def _bring_in(self, request: GenerateRequest) -> None:
+        if Workshop.is_for(request):
+            self._workshop.put(request)
+        else:
+            self._inbox.post(Job(request))
+
+    def _prepare(self, request: GenerateRequest) -> None:
+        """On the workshop's thread."""
+        if not self._inbox.wants(request.id) or self._inbox.closed:
+            # If it is the engine that stops, what was let in and never came is answered in `_give_up`.
+            return
+        try:
+            job = Job(request, self._sampler(request))
+        except Exception as error:  # noqa: BLE001 - one request's rules must not end the thread that makes all others'
+            self._inbox.end([request.id])
+            self._inbox.count_refusal()
+            self._deliver([Failed(request.id, _as_failure(error))])
+        else:
+            self._inbox.post(job)
+
+    def _sampler(self, request: GenerateRequest) -> Sampler:
+        params = request.sampling
+        return Sampler(
+            params,
+            self._draw_seed() if params.seed == SEED_RANDOM else params.seed,
+            self._backend.chain,
+            history=request.tokens,
+            n_ctx=self.facts.n_ctx_slot,
+            forbidden=self._backend.eog_tokens() if params.ignore_eos else (),
+            constraint=self._rulebook.constraint(request.rules) if request.rules else None,
+            wanted=request.wanted,
         )
-        return Task(request, sampler, seed, n_ctx)
+
+    def _task(self, job: Job) -> Task:
+        return Task(job.request, job.sampler or self._sampler(job.request), self.facts.n_ctx_slot)
 
     def _step(self) -> None:
         """Evaluate what one plan says, in as many decode calls as the memory makes necessary."""
@@ -232,12 +270,25 @@ class Engine:
         if task.request.max_tokens == 0:
             self._say(task.end("length"))
         else:
-            token = task.sampler.sample(backend.logits(row))
+            try:
+                choice = task.sampler.sample(backend.logits(row))
+            except LlamadError as error:
+                self._fail(slot, error)
+                return
+            token, now = choice.token, self._clock()
             slot.sample()
-            self._say(task.take(token, backend.piece(token), backend.is_eog(token), self._clock()))
+            likelihood = self._likelihood(task, choice)
+            self._say(task.take(token, backend.piece(token), backend.is_eog(token), now, likelihood))
             self._counts.predicted_tokens += 1
         if task.reason is not None:
             self._finish(slot)
+
+    def _likelihood(self, task: Task, choice: Choice) -> Likelihood | None:
+        wanted, ranked, piece = task.request.wanted, choice.ranked, self._backend.piece
+        if wanted is None or ranked is None:
+            return None
+        top = tuple(Likely(id, piece(id), value) for id, value in ranked.top)
+        return Likelihood(choice.token, piece(choice.token), ranked.value, top, wanted.after_sampling)
 
     def _count(self, batch: list[Share]) -> None:
         counts = self._counts
@@ -273,11 +324,12 @@ class Engine:
         self._counts.failed += 1
 
     def _give_up(self) -> None:
-        for request in self._inbox.take(wait=False).requests:
-            self._pool.wait(self._task(request))
-        tasks = self._pool.drain()
-        self._counts.failed += len(tasks)
-        self._outputs += [Failed(task.id, checks.stopping()) for task in tasks]
+        self._flush()
+        self._pool.drain()
+        self._inbox.take(wait=False)
+        left = self._inbox.alive()
+        self._counts.failed += len(left)
+        self._outputs += [Failed(id, checks.stopping()) for id in left]
         self._flush()
 
     def _say(self, text: Text | None) -> None:
@@ -298,6 +350,13 @@ class Engine:
 
 def _decode_failed(reason: str) -> LlamadError:
     return LlamadError(f"cannot generate: {reason}", kind="decode-failed")
+
+
+def _as_failure(error: Exception) -> LlamadError:
+    if isinstance(error, LlamadError):
+        return error
+    log.error("cannot prepare a request", exc_info=error)
+    return LlamadError(f"cannot prepare the request: {type(error).__name__}", kind="internal")
 
 
 def _view(slot: Slot[Task], n_ctx: int) -> SlotView:

@@ -1,7 +1,8 @@
 """The one thing that threads share: what callers want, until the engine's thread takes it.
 
 Callers submit and cancel; the engine takes everything at once, between two steps, and sleeps here when it has nothing
-to do. The inbox also knows which requests are inside a decode call: when all of them are cancelled (or the engine is
+to do. A request that needs preparing is let in first and posted when it is ready; in between it can be cancelled like
+any other. The inbox also knows which requests are inside a decode call: when all of them are cancelled (or the engine is
 to stop) the call is interrupted, because nobody waits for its result.
 
 Bounded: at most `limit` requests are alive (submitted and not ended) at a time.
@@ -12,15 +13,24 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from llamad.engine.sampling import Sampler
 from llamad.engine.vocabulary import GenerateRequest
+
+
+class Job(NamedTuple):
+    """A request, with its sampler if that has been made already."""
+
+    request: GenerateRequest
+    sampler: Sampler | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Mail:
-    """What has come in since the last look, requests in order of arrival. `closed`: stop working."""
+    """What has come in since the last look, jobs in order of arrival. `closed`: stop working."""
 
-    requests: tuple[GenerateRequest, ...]
+    jobs: tuple[Job, ...]
     cancelled: frozenset[int]
     closed: bool
 
@@ -32,7 +42,7 @@ class Inbox:
         self._limit = limit
         self._interrupt = interrupt
         self._wake = threading.Condition()
-        self._requests: list[GenerateRequest] = []
+        self._jobs: list[Job] = []
         self._cancelled: set[int] = set()
         self._alive: set[int] = set()
         self._decoding: frozenset[int] = frozenset()
@@ -45,21 +55,36 @@ class Inbox:
         """Requests submitted and not ended."""
         return len(self._alive)
 
+    def alive(self) -> list[int]:
+        """These requests, in order."""
+        with self._wake:
+            return sorted(self._alive)
+
     @property
     def closed(self) -> bool:
         return self._closed
 
-    def submit(self, request: GenerateRequest) -> bool:
-        """Hand in a request; False when there are too many or the engine is stopping. ids must be unique."""
+    def admit(self, id: int) -> bool:
+        """Let a request in, to be posted; False when there are too many or the engine is stopping. ids are unique."""
         with self._wake:
-            if request.id in self._alive:
-                raise ValueError(f"cannot submit request {request.id} twice")
+            if id in self._alive:
+                raise ValueError(f"cannot submit request {id} twice")
             if self._closed or len(self._alive) >= self._limit:
                 return False
-            self._alive.add(request.id)
-            self._requests.append(request)
-            self._wake.notify()
+            self._alive.add(id)
             return True
+
+    def post(self, job: Job) -> None:
+        """Hand over a request that was let in."""
+        with self._wake:
+            if self._wants(job.request.id):
+                self._jobs.append(job)
+                self._wake.notify()
+
+    def wants(self, id: int) -> bool:
+        """Has this request been let in, and neither cancelled nor ended?"""
+        with self._wake:
+            return self._wants(id)
 
     def count_refusal(self) -> None:
         """Remember that a request was refused."""
@@ -84,12 +109,12 @@ class Inbox:
     def take(self, wait: bool) -> Mail:
         """Everything that came in; with `wait`, sleep until there is something."""
         with self._wake:
-            while wait and not (self._requests or self._cancelled or self._closed):
+            while wait and not (self._jobs or self._cancelled or self._closed):
                 self._wake.wait()
-            requests, self._requests = tuple(self._requests), []
+            jobs, self._jobs = tuple(self._jobs), []
             cancelled, self._cancelled = frozenset(self._cancelled), set()
             self._alive -= cancelled
-            wanted = tuple(request for request in requests if request.id not in cancelled)
+            wanted = tuple(job for job in jobs if job.request.id not in cancelled)
             return Mail(wanted, cancelled, self._closed)
 
     def end(self, ids: Collection[int]) -> None:
@@ -111,6 +136,9 @@ class Inbox:
         """The decode call is over."""
         with self._wake:
             self._decoding = frozenset()
+
+    def _wants(self, id: int) -> bool:
+        return id in self._alive and id not in self._cancelled
 
     def _interrupt_if_unwanted(self) -> None:
         if self._decoding and (self._closed or self._decoding <= self._cancelled):

@@ -24,7 +24,6 @@ import ctypes
 import itertools
 import logging
 import os
-import weakref
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -34,8 +33,11 @@ from llama_cpp import llama_cpp as lib
 
 from llamad.engine import checks
 from llamad.engine.backend import Entry, Outcome
+from llamad.engine.chain import Samplers
 from llamad.engine.complaints import Complaints
-from llamad.engine.sampling import Chain, Ids, Row, Stage
+from llamad.engine.narrow import Row
+from llamad.engine.sampling import Chain
+from llamad.engine.stages import Stage
 from llamad.engine.vocabulary import EngineSettings, ModelFacts
 from llamad.errors import RequestError
 
@@ -43,7 +45,6 @@ log = logging.getLogger(__name__)
 
 # ggml_log_level, as in ggml.h: none, debug, info, warn, error, continued line. llama.cpp is chatty at its info level.
 _LOG_LEVELS = (logging.DEBUG, logging.DEBUG, logging.DEBUG, logging.WARNING, logging.ERROR, logging.DEBUG)
-_CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 
 
 @lib.llama_log_callback  # type: ignore[untyped-decorator]
@@ -102,7 +103,7 @@ class LlamaBackend:
         self.facts = self._read_facts(settings)
         n_ctx, n_vocab = self.facts.n_ctx, self.facts.n_vocab
         self._batch = _Batch(self.n_step, n_ctx, self.facts.n_slots)
-        self._candidates = _Candidates(n_vocab)
+        self._samplers = Samplers(self._vocab, n_vocab)
         self._logits_at = 0
         self._logits: Any = np.empty((0, n_vocab), np.float32)
 
@@ -158,8 +159,8 @@ class LlamaBackend:
         lib.llama_memory_seq_rm(self._memory, sequence, -1, -1)
 
     def chain(self, stages: Sequence[Stage]) -> Chain:
-        """A C sampler chain; freed with the object."""
-        return _Chain(stages, self._candidates, self._short.sampler_apply)
+        """A C sampler chain; freed with the object. From any thread; with DRY it takes up to a second."""
+        return self._samplers.chain(stages)
 
     def piece(self, token: int) -> bytes:
         """Bytes of a token, control tokens as nothing. Looked up once per token and kept."""
@@ -167,6 +168,10 @@ class LlamaBackend:
         if piece is None:
             piece = self._pieces[token] = self._read_piece(token, special=False)
         return piece
+
+    def pieces(self) -> list[bytes]:
+        """`piece` of every token, in order. From any thread; takes 0.1 s for 50,000 tokens."""
+        return [self._read_piece(token, special=False) for token in range(self.facts.n_vocab)]
 
     def is_eog(self, token: int) -> bool:
         return bool(self._short.is_eog(self._vocab, token))
@@ -281,65 +286,6 @@ class _Batch:
         return self._batch
 
 
-class _Candidates:
-    """A llama_token_data_array over a numpy buffer for the whole vocabulary."""
-
-    def __init__(self, n_vocab: int) -> None:
-        self._buffer = np.zeros(n_vocab, _CANDIDATE)
-        self._all = np.arange(n_vocab, dtype=np.int32)
-        self.array: Any = lib.llama_token_data_array()
-
-    def fill(self, row: Row, ids: Ids | None) -> Any:
-        """The array with these candidates, none selected."""
-        used = self._buffer if ids is None else self._buffer[: ids.size]
-        used["id"] = self._all if ids is None else ids
-        used["logit"] = row if ids is None else row[ids]
-        # A sampler may leave its own pointer and order behind.
-        self.array.data = ctypes.cast(self._buffer.ctypes.data, lib.llama_token_data_p)
-        self.array.size = used.size
-        self.array.selected = -1
-        self.array.sorted = False
-        return self.array
-
-
-class _Chain:
-    """A C sampler chain. None of its stages looks back at chosen tokens, so nothing is ever told to it."""
-
-    def __init__(self, stages: Sequence[Stage], candidates: _Candidates, apply: Callable[..., None]) -> None:
-        params = lib.llama_sampler_chain_default_params()
-        params.no_perf = True
-        self._chain = lib.llama_sampler_chain_init(params)
-        weakref.finalize(self, lib.llama_sampler_free, self._chain)
-        for stage in stages:
-            lib.llama_sampler_chain_add(self._chain, _sampler(stage))
-        self._candidates = candidates
-        self._apply = apply
-
-    def draw(self, row: Row, ids: Ids | None) -> int:
-        array = self._candidates.fill(row, ids)
-        # Over a whole vocabulary this takes a millisecond: others may run meanwhile.
-        apply = lib.llama_sampler_apply if ids is None else self._apply
-        apply(self._chain, ctypes.byref(array))
-        return int(array.data[array.selected].id)
-
-
-def _sampler(stage: Stage) -> Any:
-    match stage.name:
-        case "top_k":
-            return lib.llama_sampler_init_top_k(int(stage.value))
-        case "typical":
-            return lib.llama_sampler_init_typical(stage.value, 0)
-        case "top_p":
-            return lib.llama_sampler_init_top_p(stage.value, 0)
-        case "min_p":
-            return lib.llama_sampler_init_min_p(stage.value, 0)
-        case "temperature":
-            return lib.llama_sampler_init_temp(stage.value)
-        case "draw":
-            return lib.llama_sampler_init_dist(int(stage.value))
-    raise ValueError(f"cannot make the sampler {stage.name!r}: it is unknown")
-
-
 def _short_calls() -> SimpleNamespace:
     """Functions of a microsecond, called with the GIL held."""
     library = ctypes.PyDLL(lib._lib._name)
@@ -354,7 +300,6 @@ def _short_calls() -> SimpleNamespace:
         get_logits=declare("llama_get_logits", pointer, pointer),
         is_eog=declare("llama_vocab_is_eog", ctypes.c_bool, pointer, integer),
         pos_min=declare("llama_memory_seq_pos_min", integer, pointer, integer),
-        sampler_apply=declare("llama_sampler_apply", None, pointer, pointer),
         token_to_piece=declare(
             "llama_token_to_piece", integer, pointer, integer, pointer, integer, integer, ctypes.c_bool
         ),

@@ -1,115 +1,149 @@
-"""From logits to one token, exactly as llama.cpp's default chain does it, at a fraction of its cost.
+"""From logits to one token, exactly as llama.cpp does it, at a fraction of its cost.
 
-The order is llama.cpp's: logit bias, penalties, top-k, typical, top-p, min-p, temperature, draw. Its stages run in C
-over an array of candidates, and over a whole vocabulary that is most of the cost of a token. Two things are done here
-instead:
+`stages` says what is to be done, `narrow` which candidates C need not see. Bias, penalties and DRY are applied to the few
+entries of the row that they can change. Greedy needs no chain at all.
 
-* Bias and penalties change few logits, so they are applied to those entries of the row only.
-* When top-k is the first stage that drops candidates, everything below the k-th largest logit is dropped before the C
-  chain sees it. The bound is found without sorting: the k-th largest of the maxima of disjoint blocks is never above
-  the k-th largest logit, so what reaches it is a superset of the top k, in the order of token ids, and the chain's
-  result is the same token from the same random number.
+Random numbers come from the chain, one chain a request, seeded with the request's seed: no neighbour can move them.
 
-Greedy needs no chain at all. Random numbers come from the chain, one chain a request, seeded with the request's seed:
-no neighbour can move them.
+Under a constraint the token is drawn freely first and checked, which costs microseconds; only if it is refused the
+allowed ones are worked out, and the draw is made again among them. That is llama-server's way, too.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from llamad.engine.vocabulary import SamplingParams
-
-Row = npt.NDArray[np.float32]
-"""Logits of one token, by token id. Sampling may change it in place."""
-Ids = npt.NDArray[Any]
-"""Token ids in ascending order."""
-
-# Strided blocks: the maximum over axis 0 of a (64, n / 64) view is computed by SIMD, the other axis is not.
-_BLOCK = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """One stage of a C chain: `top_k`, `typical`, `top_p`, `min_p`, `temperature` or `draw` (value: the seed)."""
-
-    name: str
-    value: float
+from llamad.engine import narrow
+from llamad.engine.logprobs import Ranked, after_sampling, before_sampling
+from llamad.engine.narrow import Ids, Row
+from llamad.engine.stages import Stage, look_back, recipe
+from llamad.engine.vocabulary import SamplingParams, Wanted
+from llamad.errors import LlamadError
 
 
 class Chain(Protocol):
-    """A C sampler chain with its random state."""
+    """C samplers one after another, with their random state and what they remember of accepted tokens."""
 
     def draw(self, row: Row, ids: Ids | None) -> int:
         """The token chosen among `ids` (None: all) by their logits in `row`."""
         ...
 
+    def adjust(self, row: Row, ids: Ids) -> None:
+        """Apply stages that change tokens one by one to these entries of `row`, in place."""
+        ...
 
-def stages(params: SamplingParams, seed: int) -> tuple[Stage, ...]:
-    """The chain that these parameters ask for, without the stages that do nothing."""
-    chain = []
-    if params.top_k > 0:
-        chain.append(Stage("top_k", params.top_k))
-    if params.typical_p < 1.0:
-        chain.append(Stage("typical", params.typical_p))
-    if params.top_p < 1.0:
-        chain.append(Stage("top_p", params.top_p))
-    if params.min_p > 0.0:
-        chain.append(Stage("min_p", params.min_p))
-    return (*chain, Stage("temperature", params.temperature), Stage("draw", seed))
+    def accept(self, token: int) -> None:
+        """A token has become part of the text."""
+        ...
+
+    def chances(self) -> tuple[Ids, npt.NDArray[np.float32]]:
+        """The candidates that were left for the last draw, and their probabilities."""
+        ...
 
 
-def candidates(row: Row, k: int) -> Ids | None:
-    """A superset of the `k` largest entries, or None where finding one is not worth it or not possible (NaN)."""
-    width = row.size // _BLOCK
-    if not 0 < k <= width:
-        return None
-    maxima = row[: width * _BLOCK].reshape(_BLOCK, width).max(axis=0)
-    bound = np.partition(maxima, width - k)[width - k]
-    ids = np.flatnonzero(row >= bound)
-    return ids if ids.size >= k else None
+class Constraint(Protocol):
+    """Which tokens may come next."""
+
+    def take(self, token: int) -> bool:
+        """Move on over `token` if it is allowed; False, and nothing changes, if it is not."""
+        ...
+
+    def allowed(self, row: Row, k: int) -> Ids:
+        """Tokens that are allowed next: all of them, or at least the `k` > 0 best of them by their logits in `row`."""
+        ...
+
+    @property
+    def complete(self) -> bool:
+        """Nothing more can follow."""
+        ...
 
 
-class Penalties:
-    """llama.cpp's repetition penalties over the last `last_n` tokens, prompt included."""
+class Choice(NamedTuple):
+    """A token, and how likely it was if that was asked for."""
 
-    def __init__(self, params: SamplingParams, n_ctx: int, history: Sequence[int]) -> None:
-        last_n = n_ctx if params.repeat_last_n < 0 else params.repeat_last_n
-        self._repeat = params.repeat_penalty
-        self._presence = params.presence_penalty
-        self._frequency = params.frequency_penalty
-        self.active = last_n > 0 and (self._repeat, self._presence, self._frequency) != (1.0, 0.0, 0.0)
-        self._window: deque[int] = deque(history[-last_n:] if self.active else (), maxlen=max(last_n, 1))
-        self._counts = Counter(self._window)
+    token: int
+    ranked: Ranked | None
+
+
+class Window:
+    """The last `last_n` tokens, prompt included, and how often each is among them."""
+
+    def __init__(self, last_n: int, history: Sequence[int]) -> None:
+        self._tokens: deque[int] = deque(history[-last_n:], maxlen=last_n)
+        self.counts = Counter(self._tokens)
 
     def accept(self, token: int) -> None:
         """One more token has been chosen."""
-        if not self.active:
-            return
-        if len(self._window) == self._window.maxlen:
-            oldest = self._window[0]
-            self._counts[oldest] -= 1
-            if not self._counts[oldest]:
-                del self._counts[oldest]
-        self._window.append(token)
-        self._counts[token] += 1
+        if len(self._tokens) == self._tokens.maxlen:
+            oldest = self._tokens[0]
+            self.counts[oldest] -= 1
+            if not self.counts[oldest]:
+                del self.counts[oldest]
+        self._tokens.append(token)
+        self.counts[token] += 1
+
+    def ids(self) -> Ids:
+        """Its different tokens."""
+        return np.fromiter(self.counts.keys(), np.int64, len(self.counts))
+
+
+class Penalties:
+    """llama.cpp's repetition penalties, on the entries of the window's tokens."""
+
+    def __init__(self, stage: Stage, history: Sequence[int]) -> None:
+        last_n, self._repeat, self._frequency, self._presence = stage.args
+        self._window = Window(last_n, history)
+        self.accept = self._window.accept
 
     def apply(self, row: Row) -> None:
-        """Change the entries of the tokens in the window."""
-        if not self._counts:
-            return
-        ids = np.fromiter(self._counts.keys(), np.int64, len(self._counts))
-        counts = np.fromiter(self._counts.values(), np.float32, len(self._counts))
+        ids = self._window.ids()
+        counts = np.fromiter(self._window.counts.values(), np.float32, ids.size)
         logits = row[ids]
         # Dividing a negative logit would reward the repetition, so those are multiplied.
         logits = np.where(logits <= 0, logits * self._repeat, logits / self._repeat)
         row[ids] = logits - counts * self._frequency - self._presence
+
+
+class Dry:
+    """llama.cpp's DRY: what would continue a repetition is made less likely. Only the window's tokens can do that."""
+
+    def __init__(self, stage: Stage, history: Sequence[int], chain: Chain) -> None:
+        last_n = look_back((stage,))
+        self._window = Window(last_n, history)
+        self._chain = chain
+        for token in history[-last_n:]:
+            chain.accept(token)
+
+    def accept(self, token: int) -> None:
+        self._window.accept(token)
+        self._chain.accept(token)
+
+    def apply(self, row: Row) -> None:
+        self._chain.adjust(row, self._window.ids())
+
+
+class Bias:
+    """What is added to the logits of some tokens."""
+
+    def __init__(self, params: SamplingParams, forbidden: Iterable[int]) -> None:
+        bias: dict[int, float] = dict.fromkeys(forbidden, -np.inf)
+        for token, value in params.logit_bias:
+            bias[token] = bias.get(token, 0.0) + value
+        self._ids = np.fromiter(bias.keys(), np.int64, len(bias))
+        self._values = np.fromiter(bias.values(), np.float32, len(bias))
+        self.forbids = bool(np.isneginf(self._values).any())
+
+    def __bool__(self) -> bool:
+        return self._ids.size > 0
+
+    def apply(self, row: Row) -> None:
+        if self:
+            row[self._ids] += self._values
 
 
 class Sampler:
@@ -123,30 +157,84 @@ class Sampler:
         *,
         history: Sequence[int],
         n_ctx: int,
-        forbidden: Sequence[int] = (),
+        forbidden: Iterable[int] = (),
+        constraint: Constraint | None = None,
+        wanted: Wanted | None = None,
     ) -> None:
-        """`history` is the prompt; `forbidden` tokens are never chosen."""
-        self._penalties = Penalties(params, n_ctx, history)
-        bias: dict[int, float] = dict.fromkeys(forbidden, -np.inf)
-        for token, value in params.logit_bias:
-            bias[token] = bias.get(token, 0.0) + value
-        self._bias_ids = np.fromiter(bias.keys(), np.int64, len(bias))
-        self._bias = np.fromiter(bias.values(), np.float32, len(bias))
-        # With a typical stage even the likeliest token may be dropped, so there the chain has the last word.
-        greedy = params.temperature <= 0 and params.typical_p >= 1.0
-        self._chain = None if greedy else make_chain(stages(params, seed))
-        self._top_k = params.top_k
+        """`history` is the prompt; `forbidden` tokens are never chosen; `wanted`: what to tell of likelihoods."""
+        plan = recipe(params, seed, n_ctx)
+        stages = plan.chain
+        self.seed = seed
+        self._bias = Bias(params, forbidden)
+        self._edits: list[Penalties | Dry] = [
+            Penalties(edit, history) if edit.name == "penalties" else Dry(edit, history, make_chain((edit,)))
+            for edit in plan.edits
+        ]
+        self._chain = make_chain(stages) if stages else None
+        self._first = stages[0] if stages else Stage("top_k", (1,))
+        self._remembers = look_back(stages)
+        self._adapts = bool(stages) and stages[-1].name == "adaptive_p"
+        self._constraint = constraint
+        self._wanted = wanted
+        self._n_needed = int(self._first.args[0]) if self._first.name == "top_k" else 0
+        if self._chain is not None and self._remembers:
+            for token in history[-self._remembers :]:
+                self._chain.accept(token)
 
-    def sample(self, row: Row) -> int:
-        """Choose a token; changes `row`."""
-        if self._bias.size:
-            row[self._bias_ids] += self._bias
-        if self._penalties.active:
-            self._penalties.apply(row)
-        if self._chain is None:
-            return int(row.argmax())
-        return self._chain.draw(row, candidates(row, self._top_k))
+    @property
+    def complete(self) -> bool:
+        """The constraint allows nothing more: the text ends here."""
+        return self._constraint is not None and self._constraint.complete
+
+    def sample(self, row: Row) -> Choice:
+        """Choose a token; changes `row`. Raises LlamadError (kind `no-token`) where none is possible."""
+        wanted = self._wanted
+        changes = bool(self._bias) or bool(self._edits)
+        original = row.copy() if wanted is not None and changes and not wanted.after_sampling else row
+        self._bias.apply(row)
+        for edit in self._edits:
+            edit.apply(row)
+        token = self._choose(row, None)
+        if self._constraint is not None and not self._constraint.take(token):
+            token = self._choose(row, self._constraint.allowed(row, self._n_needed))
+            if not self._constraint.take(token):
+                raise _no_token("what the constraint allows cannot be chosen")
+        return Choice(token, self._rank(original, token) if wanted is not None else None)
 
     def accept(self, token: int) -> None:
         """Tell what has become part of the text."""
-        self._penalties.accept(token)
+        for edit in self._edits:
+            edit.accept(token)
+        if self._chain is not None and (self._remembers or self._adapts):
+            self._chain.accept(token)
+
+    def _choose(self, row: Row, allowed: Ids | None) -> int:
+        """A token of `allowed` (None: of all)."""
+        values = row if allowed is None else row[allowed]
+        if not values.size:
+            raise _no_token("the constraint allows none")
+        if self._chain is None:
+            best = int(values.argmax())
+            if values[best] == -np.inf:
+                raise _no_token("all are forbidden")
+            return best if allowed is None else int(allowed[best])
+        few = narrow.survivors(values, self._first)
+        if few is None and (self._bias.forbids or allowed is not None):
+            # A stage that takes the logarithm of a probability would make NaN of a forbidden one.
+            few = np.flatnonzero(values > -np.inf)
+        ids = allowed[few] if few is not None and allowed is not None else few
+        if ids is not None and not ids.size:
+            raise _no_token("all are forbidden")
+        return self._chain.draw(row, ids)
+
+    def _rank(self, original: Row, token: int) -> Ranked:
+        assert self._wanted is not None
+        if not self._wanted.after_sampling:
+            return before_sampling(original, token, self._wanted.n)
+        if self._chain is None:
+            return Ranked(1.0, ((token, 1.0),)[: self._wanted.n])
+        return after_sampling(*self._chain.chances(), token, self._wanted.n)
+
+
+def _no_token(reason: str) -> LlamadError:
+    return LlamadError(f"cannot choose a token: {reason}", kind="no-token")

@@ -23,11 +23,16 @@ class Characters:
     """
 
     def __init__(self) -> None:
-        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, data: bytes) -> str:
         """The characters that are whole now."""
-        return self._decode(data)
+        return self._decoder.decode(data)
+
+    @property
+    def unfinished(self) -> bool:
+        """Has a character begun that is not whole?"""
+        return bool(self._decoder.getstate()[0])
 
 
 class StopFilter:
@@ -63,10 +68,18 @@ class TextStream:
     def __init__(self, stops: Sequence[str]) -> None:
         self._characters = Characters()
         self._filter = StopFilter(stops)
+        self._n_whole = 0
 
     def push(self, piece: bytes) -> tuple[str, str | None]:
         """As StopFilter.push, for the bytes of one more token."""
-        return self._filter.push(self._characters.push(piece))
+        text = self._characters.push(piece)
+        self._n_whole += len(text)
+        return self._filter.push(text)
+
+    @property
+    def end(self) -> int:
+        """Where the last token ends, in characters from the start; one that has begun counts."""
+        return self._n_whole + self._characters.unfinished
 
     def flush(self) -> str:
         """The rest, when the text has ended without a stop string."""

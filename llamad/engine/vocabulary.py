@@ -11,26 +11,71 @@ SEED_RANDOM = 0xFFFFFFFF
 """llama.cpp's LLAMA_DEFAULT_SEED: draw one."""
 
 
+SAMPLERS = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")
+"""llama-server's samplers in its default order. Beside these there are `adaptive_p` and `infill`."""
+DRY_BREAKERS = ("\n", ":", '"', "*")
+
+
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """llama-server's sampling parameters, with its defaults (tools/server/README, `/completion`).
 
-    `temperature` <= 0 is greedy; `top_k` <= 0 means off; `top_p` 1.0 and `min_p` 0.0 are off. `repeat_last_n` -1 is
-    the whole context, 0 is off. `logit_bias` maps token ids to an additive bias (`-inf` forbids the token).
+    `samplers` are applied in this order; one that is not named, or whose parameters make it do nothing, is left out.
+    Off is: `temperature` <= 0 (greedy), `top_k` <= 0, `top_p`, `typical_p` and `repeat_penalty` 1.0,
+    `xtc_threshold` > 0.5, `adaptive_target` < 0, and 0 for everything else. `repeat_last_n` and `dry_penalty_last_n`
+    count tokens, -1 is the whole context. `min_keep`: stages that drop candidates leave at least so many. `mirostat` 1
+    or 2 takes the place of all samplers but the temperature. `logit_bias` maps token ids to an additive bias (`-inf`
+    forbids the token).
     """
 
     seed: int = SEED_RANDOM
     temperature: float = 0.8
+    dynatemp_range: float = 0.0
+    dynatemp_exponent: float = 1.0
     top_k: int = 40
     top_p: float = 0.95
     min_p: float = 0.05
+    top_n_sigma: float = -1.0
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
     typical_p: float = 1.0
     repeat_last_n: int = 64
     repeat_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_penalty_last_n: int = 64
+    dry_sequence_breakers: tuple[str, ...] = DRY_BREAKERS
+    mirostat: int = 0
+    mirostat_tau: float = 5.0
+    mirostat_eta: float = 0.1
+    adaptive_target: float = -1.0
+    adaptive_decay: float = 0.9
+    min_keep: int = 0
+    samplers: tuple[str, ...] = SAMPLERS
     logit_bias: tuple[tuple[int, float], ...] = ()
     ignore_eos: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to tell of each token's likelihood: its own, and the `n` likeliest there.
+
+    Logarithms of the model's own probabilities, or with `after_sampling` the probabilities that the draw was made from.
+    """
+
+    n: int
+    after_sampling: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What an answer must conform to. `kind`: `json_schema` (the schema's text) or `gbnf` (a grammar)."""
+
+    kind: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +94,8 @@ class GenerateRequest:
     sampling: SamplingParams = field(default_factory=SamplingParams)
     cache_prompt: bool = True
     id_slot: int = -1
+    wanted: Wanted | None = None
+    rules: Rules | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +110,37 @@ class Timings:
 
 
 @dataclass(frozen=True, slots=True)
+class Likely:
+    """A token that could have come. `piece`: its bytes in an answer, of which there are none for a control token."""
+
+    id: int
+    piece: bytes
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Likelihood:
+    """A token that came, as its request `wanted` to be told: `value` and `top` are logarithms unless `after_sampling`."""
+
+    id: int
+    piece: bytes
+    value: float
+    top: tuple[Likely, ...] = ()
+    after_sampling: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Text:
     """New text of a request: whole characters, nothing that a stop string may still take back.
 
-    `tokens` is how many tokens were generated since the last Text.
+    `tokens` is how many tokens were generated since the last Text. `likelihoods`: of the tokens that this text is made
+    of, if they are wanted; then the last Text may have none but these.
     """
 
     id: int
     text: str
     tokens: int = 1
+    likelihoods: tuple[Likelihood, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from llamad.engine.backend import Entry, Outcome
-from llamad.engine.sampling import Ids, Row, Stage
+from llamad.engine.narrow import Ids, Row
+from llamad.engine.stages import Stage
 from llamad.engine.vocabulary import ModelFacts
 from llamad.errors import RequestError
 
@@ -42,11 +43,23 @@ class FakeChain:
     """Draws among all candidates with a generator seeded by the chain's last stage."""
 
     def __init__(self, stages: Sequence[Stage]) -> None:
-        self._random = random.Random(int(stages[-1].value))
+        self._random = random.Random(int(stages[-1].args[-1]))
+        self._left: tuple[Ids, Row] = (np.empty(0, np.int64), np.empty(0, np.float32))
 
     def draw(self, row: Row, ids: Ids | None) -> int:
-        choices = np.arange(row.size) if ids is None else ids
-        return int(self._random.choice([id for id in choices if ord("a") <= id <= ord("z")]))
+        choices = [id for id in (np.arange(row.size) if ids is None else ids) if row[id] > -np.inf]
+        letters = [id for id in choices if ord("a") <= id <= ord("z")] or choices
+        self._left = (np.array(letters), np.full(len(letters), 1 / len(letters), np.float32))
+        return int(self._random.choice(letters))
+
+    def adjust(self, row: Row, ids: Ids) -> None:
+        row[ids] -= 1.0
+
+    def accept(self, token: int) -> None:
+        pass
+
+    def chances(self) -> tuple[Ids, Row]:
+        return self._left
 
 
 class FakeBackend:
@@ -137,6 +150,9 @@ class FakeBackend:
 
     def piece(self, token: int) -> bytes:
         return bytes([token]) if token < N_BYTES else b""
+
+    def pieces(self) -> list[bytes]:
+        return [self.piece(token) for token in range(N_VOCAB)]
 
     def is_eog(self, token: int) -> bool:
         return token == EOG

@@ -102,10 +102,12 @@ def full_chain_and_prefiltered(
     backend: Any, row: np.ndarray, params: SamplingParams, draws: int, seed: int
 ) -> tuple[list[int], list[int]]:
     """The same draws twice: over the whole vocabulary, and over the candidates only."""
-    from llamad.engine.sampling import candidates, stages
+    from llamad.engine.narrow import survivors
+    from llamad.engine.stages import recipe
 
-    ids = candidates(row, params.top_k)
+    stages = recipe(params, seed, 4096).chain
+    ids = survivors(row, stages[0])
     assert ids is not None
     assert ids.size < row.size / 20
-    whole, few = backend.chain(stages(params, seed)), backend.chain(stages(params, seed))
+    whole, few = backend.chain(stages), backend.chain(stages)
     return [whole.draw(row, None) for _ in range(draws)], [few.draw(row, ids) for _ in range(draws)]

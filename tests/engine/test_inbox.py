@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from llamad.engine.inbox import Inbox, Mail
+from llamad.engine.inbox import Inbox, Job, Mail
 from llamad.engine.vocabulary import GenerateRequest
 from tests.conftest import wait_until
 
@@ -19,40 +19,47 @@ class Interrupts:
         self.count += 1
 
 
-def request(id: int) -> GenerateRequest:
-    return GenerateRequest(id, (1,))
+def submit(inbox: Inbox, id: int) -> bool:
+    admitted = inbox.admit(id)
+    if admitted:
+        inbox.post(Job(GenerateRequest(id, (1,))))
+    return admitted
+
+
+def ids(mail: Mail) -> list[int]:
+    return [job.request.id for job in mail.jobs]
 
 
 def test_takes_everything_in_order_and_only_once() -> None:
     inbox = Inbox(8, Interrupts())
-    assert inbox.submit(request(1))
-    assert inbox.submit(request(2))
-    assert [item.id for item in inbox.take(wait=True).requests] == [1, 2]
+    assert submit(inbox, 1)
+    assert submit(inbox, 2)
+    assert ids(inbox.take(wait=True)) == [1, 2]
     assert inbox.take(wait=False) == Mail((), frozenset(), False)
 
 
 def test_the_bound_counts_until_the_last_word() -> None:
     inbox = Inbox(2, Interrupts())
-    assert [inbox.submit(request(id)) for id in (1, 2, 3)] == [True, True, False]
+    assert [submit(inbox, id) for id in (1, 2, 3)] == [True, True, False]
     inbox.take(wait=False)
-    assert not inbox.submit(request(3))
+    assert not submit(inbox, 3)
     inbox.end([1])
-    assert inbox.submit(request(3))
+    assert submit(inbox, 3)
 
 
 def test_a_cancelled_request_that_was_not_taken_is_never_seen() -> None:
     inbox = Inbox(8, Interrupts())
-    inbox.submit(request(1))
-    inbox.submit(request(2))
+    submit(inbox, 1)
+    submit(inbox, 2)
     inbox.cancel(1)
     mail = inbox.take(wait=True)
-    assert ([item.id for item in mail.requests], mail.cancelled) == ([2], {1})
+    assert (ids(mail), mail.cancelled) == ([2], {1})
     assert inbox.n_alive == 1
 
 
 def test_unknown_and_ended_ids_are_not_remembered() -> None:
     inbox = Inbox(8, Interrupts())
-    inbox.submit(request(1))
+    submit(inbox, 1)
     inbox.cancel(7)
     inbox.cancel(1)
     inbox.end([1])
@@ -61,16 +68,16 @@ def test_unknown_and_ended_ids_are_not_remembered() -> None:
 
 def test_an_id_is_unique_while_it_lives() -> None:
     inbox = Inbox(8, Interrupts())
-    inbox.submit(request(1))
+    submit(inbox, 1)
     with pytest.raises(ValueError, match="twice"):
-        inbox.submit(request(1))
+        submit(inbox, 1)
 
 
 def test_a_decode_is_interrupted_only_when_all_in_it_are_cancelled() -> None:
     interrupts = Interrupts()
     inbox = Inbox(8, interrupts)
     for id in (1, 2, 3):
-        inbox.submit(request(id))
+        submit(inbox, id)
     inbox.take(wait=False)
     assert inbox.enter([1, 2])
     inbox.cancel(3)
@@ -85,7 +92,7 @@ def test_a_decode_is_interrupted_only_when_all_in_it_are_cancelled() -> None:
 
 def test_a_decode_that_nobody_wants_does_not_begin() -> None:
     inbox = Inbox(8, Interrupts())
-    inbox.submit(request(1))
+    submit(inbox, 1)
     inbox.take(wait=False)
     inbox.cancel(1)
     assert not inbox.enter([1])
@@ -94,12 +101,12 @@ def test_a_decode_that_nobody_wants_does_not_begin() -> None:
 def test_closing_interrupts_and_refuses() -> None:
     interrupts = Interrupts()
     inbox = Inbox(8, interrupts)
-    inbox.submit(request(1))
+    submit(inbox, 1)
     inbox.take(wait=False)
     assert inbox.enter([1])
     inbox.close()
     assert interrupts.count == 1
-    assert not inbox.submit(request(2))
+    assert not submit(inbox, 2)
     assert inbox.take(wait=True).closed
 
 
@@ -108,7 +115,20 @@ def test_a_waiting_reader_is_woken() -> None:
     taken: list[Mail] = []
     reader = threading.Thread(target=lambda: taken.append(inbox.take(wait=True)), daemon=True)
     reader.start()
-    inbox.submit(request(1))
+    submit(inbox, 1)
     wait_until(lambda: taken)
-    assert [item.id for item in taken[0].requests] == [1]
+    assert ids(taken[0]) == [1]
     reader.join(5)
+
+
+def test_what_is_let_in_counts_and_can_be_cancelled_before_it_is_posted() -> None:
+    inbox = Inbox(1, Interrupts())
+    assert inbox.admit(1)
+    assert not inbox.admit(2)
+    assert inbox.wants(1)
+    inbox.cancel(1)
+    assert not inbox.wants(1)
+    inbox.post(Job(GenerateRequest(1, (1,))))
+    assert inbox.take(wait=True) == Mail((), frozenset({1}), False)
+    inbox.post(Job(GenerateRequest(1, (1,))))
+    assert ids(inbox.take(wait=False)) == []
