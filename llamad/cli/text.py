@@ -54,6 +54,8 @@ def _parts(value: Any) -> dict[str, float]:
         return {}
     if not isinstance(value, Mapping):
         return {"all": value}
+    if "held_bytes" in value:
+        return _parts(value["held_bytes"])
     parts: dict[str, float] = {}
     for name, item in value.items():
         inner = _parts(item)

@@ -26,6 +26,7 @@ def book_failure(s: SchedulerState, model: Model, event: ChildExited, now: float
     pause = pause_s(count, served=served)
     model.failure = Failure(kind, message, count, now + pause)
     model.reason = message
+    s.note("failed", model.name, message, failure=kind, failures=count, pause_s=pause)
     model.ordered = False
     model.out_of_memory = 0
     model.evict_one_more = False

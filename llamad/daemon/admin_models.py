@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -15,6 +16,7 @@ from llamad.daemon.clients import Clients, shown_to
 from llamad.daemon.documents import model_document, status_document
 from llamad.daemon.driver import Driver
 from llamad.daemon.loop import Loop
+from llamad.daemon.memory import Memory
 from llamad.daemon.monitor import Monitor
 from llamad.daemon.reload import Changes, Reloader
 from llamad.daemon.tickets import Tickets
@@ -32,6 +34,7 @@ class ModelRoutes:
         reloader: Reloader,
         tickets: Tickets,
         clients: Clients,
+        memory: Memory,
     ) -> None:
         self._loop = loop
         self._driver = driver
@@ -39,6 +42,7 @@ class ModelRoutes:
         self._reloader = reloader
         self._tickets = tickets
         self._clients = clients
+        self._memory = memory
 
     def routes(self) -> list[Route]:
         return [
@@ -54,7 +58,12 @@ class ModelRoutes:
 
     def documents(self) -> list[dict[str, Any]]:
         """Every model object, hidden ones too: operators see all."""
-        return [self._document(view) for view in self._driver.view().models]
+        used = self._memory.used()
+        return [self._document(view, used) for view in self._driver.view().models]
+
+    def document_of(self, name: str) -> dict[str, Any]:
+        """One model object, by any of its names. Raises NotFoundError."""
+        return self._document(self.view(name), self._memory.used())
 
     def documents_for(self, client: str) -> list[dict[str, Any]]:
         """What a client of the public port sees: what is listed, and of that what its key is for."""
@@ -80,7 +89,7 @@ class ModelRoutes:
     def show(self, exchange: Exchange, name: str) -> None:
         spec = self.spec_of(name)
         self._clients.check_model(exchange.client, name, spec)
-        document = self._document(self._view(name))
+        document = self.document_of(name)
         exchange.answer(shown_to(self._clients.limited_to(exchange.client), document))
 
     def load(self, exchange: Exchange, _: str) -> None:
@@ -133,11 +142,16 @@ class ModelRoutes:
         else:
             exchange.answer({"success": True, **asdict(outcome)})
 
-    def _document(self, view: ModelView) -> dict[str, Any]:
-        instance = self._monitor.instance(view.child)
-        return model_document(view, self._reloader.spec(view.name), instance, now=self._loop.now())
+    def _document(self, view: ModelView, used: Mapping[int, Mapping[str, int]]) -> dict[str, Any]:
+        spec, instance = self._reloader.spec(view.name), self._monitor.instance(view.child)
+        return model_document(view, spec, instance, now=self._loop.now(), used=used.get(view.child))
 
-    def _view(self, name: str) -> ModelView:
+    def named(self, body: dict[str, Any], client: str) -> ModelView:
+        """The model that a body names. Raises RequestError, NotFoundError."""
+        return self.view(self._model_of(body, client))
+
+    def view(self, name: str) -> ModelView:
+        """By id or alias. Raises NotFoundError."""
         view = self._find(name)
         if view is None:
             raise NotFoundError(f"cannot find model {name!r}", kind="model-not-found")

@@ -10,15 +10,17 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 
 from llamad import __version__
-from llamad.daemon import documents
+from llamad.daemon import documents, metrics
 from llamad.daemon.admin import Exchange
 from llamad.daemon.admin_models import ModelRoutes
 from llamad.daemon.admin_routes import Route
 from llamad.daemon.driver import Driver
 from llamad.daemon.following import answer_with_ring
 from llamad.daemon.loop import Loop
+from llamad.daemon.measuring import Measurer, Measuring
 from llamad.daemon.monitor import Instance, Monitor
 from llamad.daemon.reload import Reloader
+from llamad.daemon.tallies import Tallies
 from llamad.errors import NotFoundError
 from llamad.observe.events import EventRing, to_document
 from llamad.observe.ring import Entry, LineRing
@@ -63,6 +65,8 @@ class StatusRoutes:
         log_ring: LineRing,
         events: EventRing,
         facts: Callable[[], DaemonFacts],
+        measurer: Measurer,
+        tallies: Tallies,
     ) -> None:
         self._loop = loop
         self._driver = driver
@@ -72,12 +76,15 @@ class StatusRoutes:
         self._log_ring = log_ring
         self._events = events
         self._facts = facts
+        self._measurer = measurer
+        self._tallies = tallies
 
     def routes(self) -> list[Route]:
         return [
             Route("GET", "/status", self.status),
             Route("GET", "/health", lambda exchange, _: exchange.answer({"status": "ok"})),
             Route("GET", "/ps", self.processes),
+            Route("GET", "/metrics", self.metrics),
             Route("GET", "/logs", self.own_log),
             Route("GET", "/logs/", self.model_log),
             Route("GET", "/events", self.events),
@@ -93,6 +100,7 @@ class StatusRoutes:
 
     def status(self, exchange: Exchange, _: str) -> None:
         now, facts, settings = self._loop.now(), self._facts(), self._settings
+        view = self._driver.view()
         exchange.answer(
             {
                 "daemon": {
@@ -108,8 +116,8 @@ class StatusRoutes:
                     "workers_ready": len(facts.worker_pids),
                 },
                 "limits": documents.limits_document(settings),
-                "devices": [],
-                "queue": [documents.queue_document(entry, now) for entry in self._driver.view().queue],
+                "devices": [documents.device_document(device, view.read_at, now) for device in view.devices],
+                "queue": [documents.queue_document(entry, now) for entry in view.queue],
                 "models": self._models.documents(),
                 "problems": [
                     documents.problem_document(problem) for problem in self._reloader.registry.problems
@@ -121,6 +129,15 @@ class StatusRoutes:
         wall = self._loop.clock.wall()
         rows = (_process_document(process, wall) for process in self._process_facts())
         exchange.answer({"processes": [row for row in rows if row is not None]})
+
+    def metrics(self, exchange: Exchange, _: str) -> None:
+        uptime_s = self._loop.now() - self._facts().started_at
+        instances = tuple(self._monitor.instances())
+        exchange.begin(metrics.CONTENT_TYPE)
+        exchange.write(
+            metrics.page(metrics.Snapshot(self._driver.view(), instances, self._tallies, uptime_s))
+        )
+        exchange.end()
 
     def own_log(self, exchange: Exchange, _: str) -> None:
         answer_with_ring(exchange, self._log_ring, "text/plain; charset=utf-8", _line_bytes)
@@ -145,6 +162,8 @@ class StatusRoutes:
             yield ProcessFacts(pid, "proxy", "worker")
         for instance in self._monitor.instances():
             yield _instance_facts(instance)
+        for measuring in self._measurer.running():
+            yield _measure_facts(measuring)
 
 
 def _instance_facts(instance: Instance) -> ProcessFacts:
@@ -156,6 +175,16 @@ def _instance_facts(instance: Instance) -> ProcessFacts:
         child=instance.child,
         address=instance.address,
         stats=instance.stats,
+    )
+
+
+def _measure_facts(measuring: Measuring) -> ProcessFacts:
+    return ProcessFacts(
+        pid=measuring.process.pid if measuring.process else 0,
+        role="measure",
+        state=measuring.link.state.value,
+        model=measuring.spec.name,
+        child=measuring.child,
     )
 
 

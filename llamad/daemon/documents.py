@@ -13,14 +13,20 @@ import msgspec
 
 from llamad import __version__
 from llamad.config.settings import ModelSpec, Problem, RequestRules, Settings
-from llamad.core.view import ModelView, QueueView
+from llamad.core.view import DeviceView, ModelView, QueueView
 from llamad.daemon.monitor import Instance
+from llamad.daemon.reports import device_totals
 
 
 def model_document(
-    view: ModelView, spec: ModelSpec | None, instance: Instance | None, *, now: float
+    view: ModelView,
+    spec: ModelSpec | None,
+    instance: Instance | None,
+    *,
+    now: float,
+    used: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
-    """One model object. `now` is on the scheduler's clock."""
+    """One model object. `now` is on the scheduler's clock; `used`: bytes by device that its process really has."""
     spec = spec or (instance.spec if instance else ModelSpec(view.name, ""))
     return {
         "id": view.name,
@@ -36,7 +42,7 @@ def model_document(
         },
         "source": spec.source,
         "meta": _meta(spec, instance),
-        "llamad": {**_ours(view, instance, now), **_rules(spec)},
+        "llamad": {**_ours(view, instance, now), **_memory(view, instance, used or {}), **_rules(spec)},
     }
 
 
@@ -90,9 +96,9 @@ def _ours(view: ModelView, instance: Instance | None, now: float) -> dict[str, A
         "pid": instance.pid if instance else None,
         "child": view.child or None,
         "pinned": view.pinned,
+        "held_for_s": max(0.0, round(view.held_until - now, 3)) if view.held_until is not None else None,
         "failures": view.failures,
         "retry_in_s": max(0.0, round(view.retry_at - now, 3)) if view.retry_at is not None else None,
-        "memory": _memory(instance),
     }
 
 
@@ -112,9 +118,44 @@ def _rules_document(rules: RequestRules) -> dict[str, Any]:
     }
 
 
-def _memory(instance: Instance | None) -> Mapping[str, Any] | None:
-    held = instance.ready_payload.get("bytes") if instance else None
-    return held if isinstance(held, dict) else None
+def _memory(view: ModelView, instance: Instance | None, used: Mapping[str, int]) -> dict[str, Any]:
+    """What it holds on the books, or by its own word where there are none, beside what its process really has."""
+    told = device_totals(instance.ready_payload.get("bytes")) if instance else None
+    held = view.held or told or {}
+    memory = {name: _holding(amount, used.get(name)) for name, amount in held.items()}
+    need = view.need and {"minimum": dict(view.need.minimum), "maximum": dict(view.need.maximum)}
+    return {"memory": memory if instance else None, "need": need}
+
+
+def _holding(held: int, measured: int | None) -> dict[str, int | None]:
+    discrepancy = measured - held if measured is not None else None
+    return {"held_bytes": held, "measured_bytes": measured, "discrepancy_bytes": discrepancy}
+
+
+def failure_document(view: ModelView, now: float) -> dict[str, Any] | None:
+    """The last failure, also of a model that is loaded again by now."""
+    failure = view.failure
+    if failure is None:
+        return None
+    return {
+        "kind": failure.kind,
+        "message": failure.message,
+        "count": failure.count,
+        "retry_in_s": max(0.0, round(failure.retry_at - now, 3)),
+    }
+
+
+def device_document(device: DeviceView, read_at: float | None, now: float) -> dict[str, Any]:
+    """The books of one memory. `read_age_s` null: what was seen is outdated, and is looked at again."""
+    return {
+        "name": device.name,
+        "total_bytes": device.total,
+        "external_bytes": device.external,
+        "held_bytes": device.held,
+        "margin_bytes": device.margin,
+        "available_bytes": device.available,
+        "read_age_s": _ago(read_at, now),
+    }
 
 
 def _ago(moment: float | None, now: float) -> float | None:
@@ -137,6 +178,9 @@ def limits_document(settings: Settings) -> dict[str, Any]:
         "drain_after_s": settings.drain_after_s,
         "queue_timeout_s": settings.queue_timeout_s,
         "max_queued": settings.max_queued,
+        "load_timeout_s": settings.load_timeout_s,
+        "stall_timeout_s": settings.stall_timeout_s,
+        "models_memory_margin_bytes": settings.models_memory_margin_bytes,
     }
 
 

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 from llamad.core.actions import Action
 from llamad.core.events import ClockTicked, Event
+from llamad.core.plan import Plan, plan
+from llamad.core.state import SchedulerState
 from llamad.core.view import SchedulerView
 from llamad.daemon.loop import Loop, Timer
 
@@ -23,6 +25,8 @@ EVENTS_PENDING_MAX = 100_000
 
 class Scheduler(Protocol):
     """What the shell needs of `llamad.core.scheduler.Scheduler`."""
+
+    state: SchedulerState
 
     def step(self, event: Event, now: float) -> list[Action]: ...
 
@@ -69,6 +73,10 @@ class Driver:
 
     def resolve(self, name: str) -> str | None:
         return self._scheduler.resolve(name)
+
+    def plan(self, model: str) -> Plan:
+        """What loading `model` (an id) now would do."""
+        return plan(self._scheduler.state, model, self._loop.now())
 
     def _arm(self) -> None:
         """An early tick is harmless, so a timer is only replaced when it would be late."""

@@ -168,7 +168,8 @@ class Measurer:
             self._tell(measuring.child, measuring.spec, measured)
 
     def _tell(self, child: int, spec: ModelSpec, measured: Measured) -> None:
-        self._memory.learn(self._translated(spec, measured))
+        if self._memory.learn(self._translated(spec, measured)):
+            self._memory.read()
         if asks_for_gpu(spec) and not any(
             device.get("kind") in ("gpu", "igpu") for device in measured.devices
         ):
@@ -203,7 +204,7 @@ class Measurer:
         return measure_key(
             spec.files,
             spec.options,
-            device_environment(self._spawner.environment("measure", spec.env)),
+            {**device_environment(self._spawner.environment("measure")), **spec.env},
             self._memory.gpu_sizes(),
             self._build,
         )

@@ -89,8 +89,12 @@ class Memory:
             self._timer.cancel()
             self._timer = None
 
-    def learn(self, devices: Iterable[Any]) -> None:
-        """Take what a measure child told of its devices (ARCHITECTURE 3.1). What is no device is left out."""
+    def learn(self, devices: Iterable[Any]) -> bool:
+        """Take what a measure child told of its devices (ARCHITECTURE 3.1); whether any is new.
+
+        What is no device is left out. A new one is on the books when it was read once.
+        """
+        before = dict(self._told)
         for device in devices:
             name, total = (
                 (device.get("name"), device.get("total_bytes")) if isinstance(device, dict) else (0, 0)
@@ -98,6 +102,7 @@ class Memory:
             known = name in self._told or len(self._told) < DEVICES_MAX
             if isinstance(name, str) and type(total) is int and known:
                 self._told[name] = total
+        return self._told != before
 
     # ---- names
 

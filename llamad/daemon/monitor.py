@@ -291,6 +291,9 @@ class Monitor:
         log.info("%s: child %d, pid %d ended with %s", name, instance.child, instance.pid, how)
         if instance.socket_path:
             remove_quietly(instance.socket_path)
+        if ended.exit_code == wire.EXIT_OUT_OF_MEMORY and instance.link.state is not LinkState.EXITING:
+            message = f"cannot load {name!r}: its process ran out of memory and could not even say so"
+            self._post(ChildFailed(instance.child, "out-of-memory", message))
         tail = self.log_ring(name).tail(TAIL_LINES, TAIL_CHARS)
         self._post(ChildExited(instance.child, ended.exit_code, ended.signal, tail))
         self._instances.pop(instance.child, None)

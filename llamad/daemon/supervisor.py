@@ -23,16 +23,19 @@ from llamad.core.scheduler import Scheduler
 from llamad.daemon import listeners as sockets
 from llamad.daemon.admin import AdminServer
 from llamad.daemon.admin_models import ModelRoutes
+from llamad.daemon.admin_pins import PinRoutes
 from llamad.daemon.admin_routes import Router
 from llamad.daemon.admin_status import DaemonFacts, StatusRoutes
+from llamad.daemon.admin_why import WhyRoutes
 from llamad.daemon.announcer import Announcer
 from llamad.daemon.clients import Clients
+from llamad.daemon.decisions import Decisions
 from llamad.daemon.driver import Driver
 from llamad.daemon.kernel import Kernel
 from llamad.daemon.leases import LeaseServer
 from llamad.daemon.listeners import InstanceLock, Listener
 from llamad.daemon.loop import Loop
-from llamad.daemon.monitor import Monitor, remove_quietly
+from llamad.daemon.monitor import Instance, Monitor, remove_quietly
 from llamad.daemon.proxy import Front, FrontState
 from llamad.daemon.readiness import HealthProbe
 from llamad.daemon.reload import Changes, Reloader, limits
@@ -41,6 +44,7 @@ from llamad.daemon.scan import Scan, ScanResult
 from llamad.daemon.spawn import SECRET_NAMES, Commands, Spawner
 from llamad.daemon.stopping import Stopper
 from llamad.daemon.systemd import Notifier, Watchdog, watchdog_interval_s
+from llamad.daemon.tallies import Tallies
 from llamad.daemon.tickets import Tickets
 from llamad.errors import LlamadError
 from llamad.observe.log import relay, set_level
@@ -93,7 +97,7 @@ class Supervisor:
             given.environ,
             settings,
             self._driver,
-            lambda: self._monitor.instances(),
+            self._instances,
             self._note,
         )
         pins, memory = self._resources.pins, self._resources.memory
@@ -105,6 +109,8 @@ class Supervisor:
             self._spawner, given.commands, specs, log_ring, self._monitor
         )
         self._tickets = Tickets(post)
+        self._decisions, self._tallies = Decisions(given.clock), Tallies()
+        self._monitor.tell_counts(self._tallies.counted)
         self._clients = Clients(self._loop.now)
         self._announcer = Announcer(self._loop, self._driver, self._notifier)
         self._stopper = Stopper(
@@ -170,7 +176,13 @@ class Supervisor:
             kernel, self._path("admin.sock"), 0o660, owner_gid
         )
         models = ModelRoutes(
-            self._loop, self._driver, self._monitor, self._reloader, self._tickets, self._clients
+            self._loop,
+            self._driver,
+            self._monitor,
+            self._reloader,
+            self._tickets,
+            self._clients,
+            self._resources.memory,
         )
         status = StatusRoutes(
             self._loop,
@@ -181,8 +193,12 @@ class Supervisor:
             self._given.log_ring,
             self._announcer.events,
             self._facts,
+            self._measurer,
+            self._tallies,
         )
-        router = Router([*models.routes(), *status.routes()])
+        pins = PinRoutes(models, self._resources.pins, self._tickets)
+        why = WhyRoutes(self._loop, self._driver, models, self._decisions)
+        router = Router([*models.routes(), *status.routes(), *pins.routes(), *why.routes()])
         may_manage = self._clients.may_manage
         self._admin = AdminServer(self._loop, kernel, listener, router.handle, gid, may_manage)
 
@@ -208,12 +224,17 @@ class Supervisor:
         for action, performer in performers.items():
             self._driver.performs(action, performer)
 
+    def _instances(self) -> list[Instance]:
+        return self._monitor.instances()
+
     def _kill(self, action: actions.Kill) -> None:
         self._monitor.kill(action)
         self._measurer.kill(action)
 
     def _note(self, note: actions.Note) -> None:
         self._announcer.note(note)
+        self._decisions.note(note)
+        self._tallies.note(note)
 
     def _path(self, name: str) -> str:
         return os.path.join(self._settings.runtime_dir, name)
@@ -287,7 +308,10 @@ class Supervisor:
         set_level(settings.log_level)
         if self._clients.configure(settings):
             self._policy_changed()
-        self._monitor.forget_logs(set(registry.models))
+        names = set(registry.models)
+        self._monitor.forget_logs(names)
+        self._decisions.keep(names)
+        self._tallies.keep(names)
         self._resources.configured(settings)
 
     def _policy_changed(self) -> None:

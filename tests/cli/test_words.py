@@ -55,6 +55,8 @@ def test_memory_by_device() -> None:
     )
     assert memory({"host": {"weights": 1 << 20, "kv": 0}}) == "host weights 1.0 MiB"
     assert memory_total({"CUDA0": 1 << 20, "host": {"weights": 1 << 20}}) == "2.0 MiB"
+    booked = {"host": {"held_bytes": 1 << 20, "measured_bytes": 5, "discrepancy_bytes": -3}}
+    assert (memory(booked), memory_total(booked)) == ("host 1.0 MiB", "1.0 MiB")
     assert memory(1 << 20) == "all 1.0 MiB"
     assert memory(None) == memory({}) == memory_total({}) == memory_total(None) == "-"
 

@@ -47,7 +47,9 @@ def test_a_model_that_runs_tells_what_its_process_said() -> None:
     document = model_document(view, SPEC, instance, now=10.0)
     assert document["meta"]["n_vocab"] == 101
     assert document["meta"]["n_ctx"] == 512
-    assert document["llamad"]["memory"] == {"host": 7}
+    assert document["llamad"]["memory"] == {
+        "host": {"held_bytes": 7, "measured_bytes": None, "discrepancy_bytes": None}
+    }
     assert (document["llamad"]["last_used_s"], document["llamad"]["loaded_s"]) == (6.0, 7.5)
     assert "secret" not in repr(document)
 
