@@ -7,7 +7,7 @@ or, where nobody keeps books, what the GPUs have free.
 What a choice would take is told by a simulated load, in which a failing assertion of llama.cpp would end the process.
 So a child of the role `measure` does it, and chooses (llamad.engine.fit): `fit-ctx` and `fit-target` mean the same
 wherever a model is measured or loaded. It costs the time of the vocabulary, and is spared where the largest choice is
-known to fit, because the supervisor has passed on what it has measured before (`maximum`).
+known to fit, because the supervisor has passed on what that takes (`maximum`, bytes by device).
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _choose(whole: EngineSettings, body: Mapping[str, Any], ask: Ask) -> EngineS
     reserved, options = body.get("reserved"), _options(body)
     maximum = body.get("maximum")
     if maximum and reserved is not None and "fit-target" not in options and _covers(reserved, maximum):
-        return _with(whole, maximum)
+        return whole
     if reserved is None:
         options = {"fit-target": str(fit.FIT_TARGET_DEFAULT_BYTES // _MIB), **options}
     payload = ask(
@@ -125,15 +125,11 @@ def _choose(whole: EngineSettings, body: Mapping[str, Any], ask: Ask) -> EngineS
     choice = payload.get("chosen")
     if choice is None:
         choice = payload["minimum"]
-        if not _covers(reserved or {}, choice, TOLERANCE):
+        if not _covers(reserved or {}, _totals(choice), TOLERANCE):
             raise OutOfMemoryError(f"cannot load {whole.path}: {payload.get('reason')}")
         log.warning("nothing fits (%s): trying the smallest context", payload.get("reason"))
-    return _with(whole, choice)
-
-
-def _with(settings: EngineSettings, choice: Mapping[str, Any]) -> EngineSettings:
     log.info("fit: context %d, %d layers on GPUs", choice["n_ctx"], choice["n_gpu_layers"])
-    return dataclasses.replace(settings, n_ctx=choice["n_ctx"], n_gpu_layers=choice["n_gpu_layers"])
+    return dataclasses.replace(whole, n_ctx=choice["n_ctx"], n_gpu_layers=choice["n_gpu_layers"])
 
 
 def _least(whole: EngineSettings, options: Mapping[str, Any]) -> EngineSettings:
@@ -145,13 +141,15 @@ def _least(whole: EngineSettings, options: Mapping[str, Any]) -> EngineSettings:
     return dataclasses.replace(whole, n_ctx=least)
 
 
-def _covers(reserved: Mapping[str, int], choice: Mapping[str, Any], tolerance: float = 0.0) -> bool:
-    """Whether a choice's bytes are within what is reserved; a device that is not in it is not limited."""
+def _covers(reserved: Mapping[str, int], needed: Mapping[str, int], tolerance: float = 0.0) -> bool:
+    """Whether bytes by device are within what is reserved; a device that is not in it is not limited."""
     return all(
-        share["total"] <= reserved[device] * (1 + tolerance)
-        for device, share in choice["bytes"].items()
-        if device in reserved
+        size <= reserved[device] * (1 + tolerance) for device, size in needed.items() if device in reserved
     )
+
+
+def _totals(choice: Mapping[str, Any]) -> dict[str, int]:
+    return {device: share["total"] for device, share in choice["bytes"].items()}
 
 
 def _context_open(options: Mapping[str, Any]) -> bool:

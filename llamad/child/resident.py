@@ -22,7 +22,9 @@ from llamad.engine.llama import LlamaBackend
 from llamad.engine.vocabulary import EngineStats, GenerateRequest, ModelFacts, Output, SlotView
 from llamad.errors import LlamadError, UnavailableError
 
-ENGINE_STOP_S = 5.0
+# An idle engine stops at once, unless somebody's rules are still being prepared whom nobody waits for any more.
+SLEEP_WITHIN_S = 30.0
+EXIT_WITHIN_S = 5.0
 _NOTHING_DONE = EngineStats(*(0 for _ in fields(EngineStats)))
 # Neither sums nor maxima: what is so at this moment.
 _OF_NOW = ("slots_busy", "queued")
@@ -34,10 +36,10 @@ class _Loaded:
     engine: Engine
     thread: EngineThread
 
-    def end(self) -> bool:
+    def end(self, within_s: float) -> bool:
         """Stop the engine and free the model; False, and nothing freed, if the engine does not stop."""
         self.engine.stop()
-        self.thread.join(ENGINE_STOP_S)
+        self.thread.join(within_s)
         if self.thread.is_alive():
             return False
         self.backend.close()
@@ -90,9 +92,9 @@ class Resident:
         self._loaded = None
 
         def free() -> None:
-            if not leaving.pop().end():
+            if not leaving.pop().end(SLEEP_WITHIN_S):
                 raise LlamadError(
-                    f"cannot sleep: the engine did not stop within {ENGINE_STOP_S:.0f} s", kind="engine-died"
+                    f"cannot sleep: the engine did not stop within {SLEEP_WITHIN_S:.0f} s", kind="engine-died"
                 )
             _give_back()
 
@@ -102,7 +104,7 @@ class Resident:
         """Free the model, if there is one, at the end of the process."""
         loaded, self._loaded = self._loaded, None
         if loaded is not None:
-            loaded.end()
+            loaded.end(EXIT_WITHIN_S)
 
     def held(self) -> dict[str, Share]:
         """What the process holds now, by device."""

@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from llamad.wire.child import EXIT_OUT_OF_MEMORY, Sleep, Start, Wake, encode
-from tests.model.test_instance_serving import TOKEN, loaded
+from tests.model.test_instance_serving import TOKEN, Instance, loaded
 from tests.model.test_measure import measured
 from tests.process.child_kit import Child
 
@@ -73,17 +74,21 @@ def test_an_open_context_is_fitted_to_what_is_reserved(smollm2: Path) -> None:
     assert reserved - 2 * step < ready["bytes"]["host"] <= reserved + step / 2
 
 
-def test_what_was_known_to_fit_is_taken_without_measuring(smollm2: Path) -> None:
+def test_what_is_known_to_fit_is_taken_without_measuring(smollm2: Path) -> None:
     options = {"parallel": 1}
-    maximum = measured(smollm2, options)["maximum"]
-    reserved = {"host": maximum["bytes"]["host"]["total"]}
-    with loaded(smollm2, options, reserved=reserved, maximum=maximum) as instance:
-        assert instance.ready["n_ctx"] == maximum["n_ctx"] == 8192
-        # Two vocabularies would have been read.
-        assert instance.child.stderr.decode().count("fit: ") == 1
-        wake = [encode(Sleep()), encode(Wake())]
-        instance.child.send(b"".join(wake))
-        assert instance.child.wait_state("ready", 20)["n_ctx"] == 8192
+    maximum = {"host": measured(smollm2, options)["maximum"]["bytes"]["host"]["total"]}
+    with loaded(smollm2, options, reserved=maximum, maximum=maximum) as instance:
+        assert instance.ready["n_ctx"] == 8192
+        assert not has_had_a_child(instance)
+    less = {"host": maximum["host"] - MIB}
+    with loaded(smollm2, options, reserved=less, maximum=maximum) as instance:
+        assert 4096 < instance.ready["n_ctx"] < 8192
+        assert has_had_a_child(instance)
+
+
+def has_had_a_child(instance: Instance) -> bool:
+    """Whether it has had a child that is waited for: their processor time (proc(5), cutime)."""
+    return sum(psutil.Process(instance.child.process.pid).cpu_times()[2:4]) > 0
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_counters_go_on_where_they_were(box: Box) -> None:
 def test_an_engine_that_does_not_stop_is_not_freed(
     box: Box, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("llamad.child.resident.ENGINE_STOP_S", 0.05)
+    monkeypatch.setattr("llamad.child.resident.SLEEP_WITHIN_S", 0.05)
     entered, released = threading.Event(), threading.Event()
 
     def hang() -> None:
