@@ -1,0 +1,164 @@
+"""Promises about time: nobody waits beyond a bound, no process outstays its time, and nothing turns in circles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from llamad.core import actions as a
+from llamad.core import events as e
+from llamad.core.events import ModelEntry
+from llamad.core.queue import PRIORITY_STEP_S
+from tests.sim.clients import REQUEST_TAKES_S
+from tests.sim.processes import EXIT_TAKES_S, LOAD_TAKES_S, MEASURE_TAKES_S, RELEASE_TAKES_S, Process
+
+if TYPE_CHECKING:
+    from tests.sim.promises import Promises
+
+EPSILON_S = 1e-6
+LAST_WORDS_S_MAX = 10.0
+MEASURE_S_MAX = 60.0
+WANTED_S = 1.0
+LATE_S = 0.5
+"""Ticks of a chaotic world may be a little late."""
+STEPS_A_SECOND_MAX = 100
+REREAD_S = 1.0
+TURN_S = REQUEST_TAKES_S + EXIT_TAKES_S + RELEASE_TAKES_S + MEASURE_TAKES_S + LOAD_TAKES_S + REREAD_S
+"""The longest turn of another model, in a calm world, once somebody is overdue."""
+CALM_REFUSALS = ("does-not-fit", "queue-full", "stopping")
+
+
+class Waits:
+    def __init__(self, promises: Promises) -> None:
+        self.p = promises
+        self.longest_calm_s = 0.0
+        """The longest that an entry of the queue has waited in a calm world, and what it may."""
+        self._since: dict[str, float] = {}
+        self._joined: dict[str, float] = {}
+        self._second = 0
+        self._own_steps = 0
+        self._others = 0
+
+    def since(self, model: str) -> float:
+        """Since when it has been in the queue, or somebody has waited for it."""
+        waiters = self.p.w.clients.waiters(model)
+        oldest = min((lease.asked_at for lease in waiters), default=self.p.w.now)
+        return min(oldest, self._since.get(model, self.p.w.now))
+
+    def bound_s(self) -> float:
+        """For an entry of the queue of a calm world: its own time, those whom priority lets pass, all others' turns."""
+        limits, priorities = self.p.w.operators.limits, [x.priority for x in self.p.w.operators.entries]
+        head_start_s = (max(priorities) - min(priorities)) * PRIORITY_STEP_S
+        return limits.drain_after_s + head_start_s + len(self.p.w.names) * TURN_S
+
+    def granting(self, child: int, entry: ModelEntry | None) -> None:
+        process = self.p.w.processes.all[child]
+        limit = (entry.concurrency_limit if entry else 0) or (process.slots + 1 if process.slots else 0)
+        running = len(self.p.w.clients.users(child))
+        self.p.require(
+            not limit or running < limit, f"{running} requests run on {process.model}, {limit} may"
+        )
+
+    def refusing(self, action: a.RefuseLease) -> None:
+        if self.p.w.calm:
+            lease = self.p.w.clients.leases[action.key]
+            unloaded = action.kind == "model-not-loaded" and not (lease.load and lease.autoload is not False)
+            fair = unloaded or action.kind in CALM_REFUSALS
+            self.p.require(fair, f"refused though everything works: {action}")
+
+    # ---- after each step
+
+    def after(self, event: e.Event) -> None:
+        self._circles(event)
+        self._queue()
+        tick = self.p.w.scheduler.next_deadline()
+        if tick is not None and tick <= self.p.w.now:
+            return  # the step has left something for another one at the same time
+        self._waiters()
+        for process in self.p.w.processes.live.values():
+            if not self.p.w.stopping:
+                self._idle(process)
+            self._leaving(process)
+            self._loading(process)
+
+    def _waiters(self) -> None:
+        limit_s = self.p.w.operators.limits.queue_timeout_s
+        oldest = next(iter(self.p.w.clients.waiting.values()), None)
+        if oldest is not None and limit_s:
+            waited_s = self.p.w.now - oldest.asked_at
+            self.p.require(waited_s < limit_s + EPSILON_S, f"{oldest.key} waits for {waited_s:.3f} s")
+
+    def _queue(self) -> None:
+        now, state = self.p.w.now, self.p.w.scheduler.state
+        since, self._since = self._since, {}
+        joined, self._joined = self._joined, {}
+        for name in state.queue:
+            self._since[name] = since[name] if name in since else self.since(name)
+            self._joined[name] = joined.get(name, now)
+        self.p.require(bool(state.queue) or not state.draining, f"{[*state.draining]} drain for nobody")
+        if self.p.w.calm and self._joined:
+            longest_s = now - min(self._joined.values())
+            self.longest_calm_s = max(self.longest_calm_s, longest_s)
+            self.p.require(longest_s <= self.bound_s(), f"an entry of the queue has waited {longest_s:.1f} s")
+
+    def _idle(self, process: Process) -> None:
+        """Whoever is idle for long enough sleeps, or is gone; only use of the model keeps it awake."""
+        entry = self.p.w.operators.entry(process.model)
+        idle = (process.ready or process.asleep) and not process.leaving
+        if entry is None or not idle or not (entry.sleep_idle_s or entry.unload_idle_s):
+            return
+        if self.p.w.scheduler.state.models[process.model].wanted:
+            process.wanted_at = self.p.w.now
+        lately = self.p.w.now <= process.wanted_at + WANTED_S
+        if lately or self.p.w.clients.users(process.child):
+            return
+        idle_s = self.p.w.now - process.used_at
+        if process.ready and entry.sleep_idle_s:
+            self.p.require(
+                idle_s < entry.sleep_idle_s + EPSILON_S, f"{process.model} is awake after {idle_s:.1f} s"
+            )
+        if entry.unload_idle_s and not self.p.w.operators.pinned(process.model):
+            self.p.require(
+                idle_s < entry.unload_idle_s + EPSILON_S, f"{process.model} is there after {idle_s:.1f} s"
+            )
+
+    def _leaving(self, process: Process) -> None:
+        """Who is asked to leave is gone, or killed, when its stop-timeout is over."""
+        if process.asked_at is None or process.killed:
+            return
+        waited_s = self.p.w.agenda.awake_s - process.asked_at
+        self.p.require(
+            waited_s <= process.stop_timeout_s + LATE_S,
+            f"{process.model} was asked to leave {waited_s:.1f} s ago",
+        )
+
+    def _loading(self, process: Process) -> None:
+        """A load without progress is given up; so is who does not exit as announced, or never ends measuring."""
+        limit_s, now = self.p.w.operators.limits.load_timeout_s, self.p.w.agenda.awake_s
+        if process.leaving:
+            return
+        if process.failed_at is not None:
+            late_s = now - process.failed_at
+            self.p.require(late_s <= LAST_WORDS_S_MAX + LATE_S, f"{process.model} failed {late_s:.1f} s ago")
+        if process.measures:
+            takes_s = now - process.progress_at
+            self.p.require(
+                takes_s <= MEASURE_S_MAX + LATE_S, f"{process.model} is measured for {takes_s:.1f} s"
+            )
+        if not (process.loading and limit_s):
+            return
+        stuck_s = now - max(process.progress_at, self.p.w.operators.limited_at_s)
+        self.p.require(
+            stuck_s <= limit_s + LATE_S, f"{process.model} loads without progress for {stuck_s:.1f} s"
+        )
+
+    def _circles(self, event: e.Event) -> None:
+        """Steps that the scheduler itself asks for are few in any second of virtual time."""
+        second = int(self.p.w.now)
+        if second != self._second:
+            self._second, self._own_steps, self._others = second, 0, 0
+        if isinstance(event, e.ClockTicked | e.MemoryRead):
+            self._own_steps += 1
+        else:
+            self._others += 1
+        most = STEPS_A_SECOND_MAX + 10 * self._others
+        self.p.require(self._own_steps <= most, f"{self._own_steps} ticks and looks in one second")
