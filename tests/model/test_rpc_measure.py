@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from llamad.wire.child import EXIT_OUT_OF_MEMORY
 from tests.model.rpc_device import MIB, NAME, RpcDevice
 from tests.model.test_measure import complete, measured
 from tests.process.child_kit import Child
@@ -85,10 +86,12 @@ def test_one_step_more_than_was_chosen_is_too_much(smollm2: Path, monkeypatch: p
         device.show_to_children(monkeypatch)
         options = {"fit-ctx": 512, "parallel": 1}
         n_ctx = measured(smollm2, options, reserved={NAME: device.total_bytes})["chosen"]["n_ctx"]
-        with Child("instance", body(smollm2, {"ctx-size": n_ctx + 256, "parallel": 1})) as child:
+        more = {"ctx-size": n_ctx + 256, "n-gpu-layers": ALL_LAYERS, "parallel": 1}
+        with Child("instance", body(smollm2, more)) as child:
             failed = child.wait_state("failed")
-            assert child.exit_status(10) == 1
-        assert failed["message"].startswith("cannot load")
+            assert child.exit_status(10) == EXIT_OUT_OF_MEMORY
+        assert failed["kind"] == "out-of-memory"
+        assert f"failed to allocate {NAME}" in failed["message"]
         assert len(device.refused_bytes) == 1
 
 
