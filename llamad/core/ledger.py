@@ -123,8 +123,11 @@ class Ledger:
             self._depart(child, others, now)
         departing = self.departing()
         for name, external in others.items():
-            if external is not None and not departing.get(name):
-                self._devices[name].external = max(0, external)
+            if external is None:
+                continue
+            device, kept = self._devices[name], departing.get(name, 0)
+            # What the departing may still have is on the books already; what is beyond that is others' all the same.
+            device.external = max(device.external, external - kept) if kept else max(0, external)
 
     def _read_device(self, reading: DeviceReading, *, settled: bool) -> int | None:
         """Take a reading; gives what others hold by it, where gone processes count as others. None: not known now."""

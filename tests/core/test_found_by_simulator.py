@@ -221,3 +221,20 @@ def test_a_lifted_drain_sends_nobody_to_the_process_that_it_saw_dying() -> None:
     assert d.granted() == []
     d.wait(1.5)
     assert d.granted() == [unsure]
+
+
+def test_bytes_believed_free_are_others_while_more_are_on_their_way_back() -> None:
+    m = Machine("a", "b", "c", takes={"a": (0, 10), "b": (0, 10), "c": (0, 12)})
+    m.loaded("a")
+    m.loaded("b")
+    m.ask("c")
+    m.kept_by_dead["gpu"] = 10 * GIB
+    m.exit("a", signal=9)
+    m.wait(1.5)
+    m.kept_by_dead["gpu"] = 20 * GIB
+    m.exit("b", signal=9)
+    m.wait(1)
+    assert m.spawned() == [], "the device has 4 GiB, whatever the books believe of a"
+    m.kept_by_dead["gpu"] = 10 * GIB
+    m.wait(0.3)
+    assert m.spawned() == ["c"]
