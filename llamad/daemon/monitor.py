@@ -292,7 +292,7 @@ class Monitor:
         if instance.socket_path:
             remove_quietly(instance.socket_path)
         if ended.exit_code == wire.EXIT_OUT_OF_MEMORY and instance.link.state is not LinkState.EXITING:
-            message = f"cannot load {name!r}: its process ran out of memory and could not even say so"
+            message = f"cannot run {name!r}: its process ran out of memory, and could not even say so"
             self._post(ChildFailed(instance.child, "out-of-memory", message))
         tail = self.log_ring(name).tail(TAIL_LINES, TAIL_CHARS)
         self._post(ChildExited(instance.child, ended.exit_code, ended.signal, tail))

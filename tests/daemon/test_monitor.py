@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,13 +12,22 @@ import pytest
 
 from llamad.clock import SystemClock
 from llamad.config.settings import ModelSpec, Settings
-from llamad.core.actions import AskExit, Kill, Spawn, Terminate
-from llamad.core.events import ChildExited, ChildFailed, ChildNotSpawned, ChildProgressed, ChildReady, Event
+from llamad.core.actions import AskExit, Kill, Sleep, Spawn, Terminate, Wake
+from llamad.core.events import (
+    ChildExited,
+    ChildFailed,
+    ChildNotSpawned,
+    ChildProgressed,
+    ChildReady,
+    ChildSlept,
+    Event,
+)
 from llamad.daemon.kernel import Kernel
 from llamad.daemon.loop import Loop
 from llamad.daemon.monitor import Monitor, checked_address, load_progress
 from llamad.daemon.spawn import Commands, Spawner
 from llamad.errors import ProtocolError
+from llamad.wire.child import EXIT_OUT_OF_MEMORY
 from tests.daemon.parts import FailingKernel, children_left, open_fds, run_until
 
 READY = 'cmd_child_to_router:state:{"state":"ready","payload":{"address":"127.0.0.1:1"}}'
@@ -231,3 +241,58 @@ def test_addresses_that_are_not_ours(address: Any, socket_path: str) -> None:
 
 def test_python_is_the_child_in_production() -> None:
     assert Commands().instance == (sys.executable, "-P", "-m", "llamad", "child")
+
+
+def report(state: str, **payload: Any) -> str:
+    return f"cmd_child_to_router:state:{json.dumps({'state': state, 'payload': payload})}"
+
+
+def test_sleep_and_wake_and_what_it_holds_by_the_books_names() -> None:
+    ready = report("ready", address="127.0.0.1:1", n_slots=4, bytes={"host": 5, "gpu": {"kv": 1, "total": 6}})
+    slept = report("sleeping", bytes={"host": 2})
+    awake = report("ready", address="127.0.0.1:1", bytes="nonsense", n_slots=-1)
+    bench = Bench(
+        {
+            "m": f"echo '{ready}'; read a; echo $a >&2; echo '{slept}'; read b; echo $b >&2; echo '{awake}'; read c"
+        }
+    )
+    bench.spawn("m")
+    assert bench.run_until(ChildReady) == ChildReady(1, {"host": 5, "CUDA0": 6}, 4)
+    bench.monitor.sleep(Sleep(1))
+    assert bench.run_until(ChildSlept) == ChildSlept(1, {"host": 2})
+    bench.events.clear()
+    bench.monitor.wake(Wake(1))
+    assert bench.run_until(ChildReady) == ChildReady(1, None, 0)
+    bench.monitor.ask_exit(AskExit(1))
+    tail = bench.run_until(ChildExited).tail.splitlines()
+    assert tail[-2:] == ["cmd_router_to_child:sleep", "cmd_router_to_child:wake"]
+    bench.monitor.sleep(Sleep(1))
+    bench.loop.close()
+
+
+def test_what_was_reserved_is_told_by_the_models_names() -> None:
+    bench = Bench({"m": "exit 0"})
+    bench.monitor.spawn(Spawn(1, "m", {"host": 5, "CUDA0": 6}))
+    bench.run_until(ChildExited)
+    start = json.loads(bench.monitor.log_ring("m").last(1)[0].value.partition("start:")[2])
+    assert start["body"]["reserved"] == {"host": 5, "gpu": 6}
+    bench.loop.close()
+
+
+def test_an_exit_that_says_out_of_memory_by_its_status_alone() -> None:
+    bench = Bench(
+        {
+            "m": f"exit {EXIT_OUT_OF_MEMORY}",
+            "told": f"echo '{report('failed', kind='k', message='m')}'; exit {EXIT_OUT_OF_MEMORY}",
+        }
+    )
+    bench.spawn("m")
+    bench.run_until(ChildExited)
+    assert [event.kind for event in bench.events if isinstance(event, ChildFailed)] == ["out-of-memory"]
+    bench.events.clear()
+    bench.spawn("told", 2)
+    bench.run_until(ChildExited)
+    assert [event.kind for event in bench.events if isinstance(event, ChildFailed)] == ["k"], (
+        "its own last word"
+    )
+    bench.loop.close()
