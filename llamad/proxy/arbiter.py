@@ -44,6 +44,9 @@ class FrontLog(Logger):  # type: ignore[misc]
     def info(self, msg: str, *args: Any, **kwargs: Any) -> None:
         self.error_log.debug(msg, *args, **kwargs)
 
+    def debug(self, msg: str, *args: Any, **kwargs: Any) -> None:
+        """Nothing: it says the path of each request, and who knows what clients write there."""
+
 
 class FrontApplication(BaseApplication):  # type: ignore[misc]
     """gunicorn's configuration, from ours."""

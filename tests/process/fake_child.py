@@ -180,7 +180,9 @@ def handler_for(body: dict[str, Any]) -> type[BaseHTTPRequestHandler]:
                 self.stream(int(asked.get("n", 5)), float(asked.get("every_s", 0.05)))
             else:
                 time.sleep(float(asked.get("take_s", 0)))
-                self.reply({"model": body["model"], "pid": os.getpid(), "options": body["options"]})
+                self.reply(
+                    {"model": body["model"], "pid": os.getpid(), "options": body["options"], "asked": asked}
+                )
 
         def reply(self, document: Any, status: int = 200) -> None:
             data = json.dumps(document).encode()

@@ -16,6 +16,7 @@ left before its answer's end. Plays (`{"model": ..., "play": PLAY, ...}`):
     bytes       the bytes of a text with multi-byte characters, one a packet
     garbage     an answer that is no HTTP
     refuse      a 400 with a JSON body
+    cors        an answer with opinions of its own about browsers
 """
 
 from __future__ import annotations
@@ -141,6 +142,13 @@ class Call:
         await self.write(
             b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
             % (len(body), body)
+        )
+
+
+    async def play_cors(self) -> None:
+        await self.write(
+            b"HTTP/1.1 200 OK\r\naccess-control-allow-origin: *\r\naccess-control-max-age: 5\r\n"
+            b"vary: accept-encoding\r\ncontent-length: 0\r\n\r\n"
         )
 
 
