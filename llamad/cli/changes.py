@@ -26,12 +26,15 @@ from llamad.units import format_duration
 
 @dataclass(frozen=True)
 class ModelChange:
-    """POST `path`; `verb` is how it is spoken of while it runs (`loading`), `done` the state that it ends in."""
+    """POST `path`; `verb` is how it is spoken of while it runs (`loading`), `done` what it ends in.
+
+    `wait`: until that is reached, or not; None: it is done as soon as it is asked.
+    """
 
     path: str
     verb: str
     done: str
-    wait: bool
+    wait: bool | None
     extra: dict[str, Any] = field(default_factory=dict)
 
 
@@ -61,7 +64,7 @@ def _change_one(invocation: Invocation, change: ModelChange, model: str) -> None
             client,
             change.path,
             {"model": model, **change.extra},
-            wait=change.wait,
+            wait=bool(change.wait),
             watcher=invocation.client,
             verb=change.verb,
         )
@@ -73,6 +76,8 @@ def _change_one(invocation: Invocation, change: ModelChange, model: str) -> None
 
 def _outcome(change: ModelChange, model: str, answer: Document, took_s: float) -> str:
     """What has become of `model`. It may be elsewhere by the time of the answer: somebody else wants it, too."""
+    if change.wait is None:
+        return f"{one_line(model)}: {change.done}"
     state = state_word(answer)
     if not change.wait:
         return f"{one_line(model)}: {state}"

@@ -24,9 +24,9 @@ READ_BYTES = 64 * 1024
 BASE_URL = "http://llamad"
 
 
-def model_path(name: str) -> str:
-    """`/models/NAME`, percent-encoded whole: names have slashes and colons."""
-    return "/models/" + quote(name, safe="")
+def model_path(name: str, about: str = "models") -> str:
+    """`/models/NAME`, percent-encoded whole: names have slashes and colons. `about`: another route of a model."""
+    return f"/{about}/{quote(name, safe='')}"
 
 
 class AdminClient:

@@ -14,12 +14,15 @@ from llamad.cli.commands.events import events
 from llamad.cli.commands.list import list_models
 from llamad.cli.commands.load import load
 from llamad.cli.commands.logs import logs
+from llamad.cli.commands.pin import hold, pin, unpin
+from llamad.cli.commands.plan import plan
 from llamad.cli.commands.ps import ps
 from llamad.cli.commands.reload import reload
 from llamad.cli.commands.show import show
 from llamad.cli.commands.status import status
 from llamad.cli.commands.unload import unload
 from llamad.cli.commands.version import version
+from llamad.cli.commands.why import why
 from llamad.cli.exits import ExitCode, exit_code
 from llamad.cli.invocation import Invocation, socket_option
 from llamad.cli.output import report_error
@@ -27,8 +30,8 @@ from llamad.errors import LlamadError
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "See what runs": (status, list_models, show, ps),
-    "Change what runs": (load, unload, reload),
-    "Find out why": (logs, events),
+    "Change what runs": (load, unload, pin, unpin, hold, reload),
+    "Find out why": (why, plan, logs, events),
     "Use a model": (chat,),
     "This installation": (check, version, completion),
 }

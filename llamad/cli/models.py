@@ -8,7 +8,7 @@ from typing import Any
 
 from llamad.cli.client import Document
 from llamad.cli.output import print_table
-from llamad.cli.text import NOTHING, ago, duration, memory, memory_total, scalar
+from llamad.cli.text import NOTHING, ago, amounts, duration, memory, memory_total, scalar
 
 HEADINGS = ("MODEL", "STATE", "LEASES", "WAITING", "MEMORY", "LAST USED", "REASON")
 GIVES_WAY = ("MODEL", "REASON")
@@ -72,12 +72,22 @@ def model_fields(model: Document) -> dict[str, str]:
         "leases": scalar("leases", ours.get("leases")),
         "waiting": scalar("waiting", ours.get("waiting")),
         "memory": memory(ours.get("memory")),
+        "needs": _needs(ours.get("need")),
         "pinned": scalar("pinned", ours.get("pinned")),
+        "held for": duration(ours.get("held_for_s")),
         "failures": scalar("failures", ours.get("failures") or None),
         "next try in": duration(ours.get("retry_in_s")),
         "arguments": " ".join(map(str, status.get("args") or [])),
     }
     return {name: value for name, value in fields.items() if value not in ("", NOTHING)} | _meta(model)
+
+
+def _needs(need: Any) -> str:
+    """What it was measured to take; two figures where the context is still to be chosen."""
+    if not isinstance(need, dict):
+        return NOTHING
+    least, most = need.get("minimum") or {}, need.get("maximum") or {}
+    return amounts(least) if least == most else f"{amounts(least)} at least; {amounts(most)} at most"
 
 
 def _meta(model: Document) -> dict[str, str]:

@@ -22,11 +22,18 @@ ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "*": "127.0.0.1", "": "1
 
 
 class PublicPort:
-    """One caller of one public listener. `api_key` "": none is sent."""
+    """One caller of one public listener. `api_key` "": none is sent.
 
-    def __init__(self, listener: str, api_key: str = "") -> None:
+    With `tls` the certificate is not checked: it is for the port's public name, and the address came over the admin
+    socket of this machine. Raises ConflictError for TLS on a Unix socket.
+    """
+
+    def __init__(self, listener: str, api_key: str = "", *, tls: bool = False) -> None:
+        if tls and listener.startswith(UNIX):
+            raise ConflictError(f"cannot chat: llamad listens with TLS on a Unix socket only ({listener})")
         self._listener = listener
-        self._url = "http://" + (_host_port(listener) if not listener.startswith(UNIX) else "llamad")
+        scheme = "https://" if tls else "http://"
+        self._url = scheme + (_host_port(listener) if not listener.startswith(UNIX) else "llamad")
         self._api_key = api_key
 
     def chat(self, body: Document) -> Generator[Document, None, None]:
@@ -56,6 +63,12 @@ class PublicPort:
 
         session = Session()
         session.trust_env = False
+        if self._url.startswith("https:"):
+            from urllib3 import disable_warnings
+            from urllib3.exceptions import InsecureRequestWarning
+
+            session.verify = False
+            disable_warnings(InsecureRequestWarning)
         if self._api_key:
             session.headers["Authorization"] = f"Bearer {self._api_key}"
         if self._listener.startswith(UNIX):

@@ -67,6 +67,21 @@ def _parts(value: Any) -> dict[str, float]:
     return parts
 
 
+AMOUNTS = frozenset(("reserved", "held", "minimum", "maximum", "need", "available", "short"))
+"""Fields whose value says how much of each device: bytes, but for the count of `processes`."""
+PROCESSES = "processes"
+
+
+def amounts(value: Mapping[str, float]) -> str:
+    """`host 1.2 GiB, CUDA0 7.9 GiB, processes 1`; what is nothing is left out."""
+    parts = (
+        f"{one_line(device)} {count if device == PROCESSES else format_bytes(count)}"
+        for device, count in value.items()
+        if count
+    )
+    return ", ".join(parts) or NOTHING
+
+
 def labelled(name: str, value: Any) -> str:
     """`models-max 4`, `drain-after 30.0 s` from a field's name and value."""
     return f"{label(name)} {scalar(name, value)}"
@@ -87,6 +102,8 @@ def scalar(name: str, value: Any) -> str:
         return _number(name, value)
     if isinstance(value, list | tuple):
         return ", ".join(one_line(str(item)) for item in value) or NOTHING
+    if isinstance(value, Mapping) and name in AMOUNTS:
+        return amounts(value)
     if isinstance(value, Mapping):
         return ", ".join(labelled(str(key), item) for key, item in value.items()) or NOTHING
     return one_line(str(value)) or NOTHING

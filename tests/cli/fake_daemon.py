@@ -82,11 +82,14 @@ class FakeDaemon:
     ) -> None:
         self.models = {model.id: model for model in models}
         self.listeners = listeners
+        self.tls = False
         self.asked: list[tuple[str, str, Document]] = []
         self.reload_answer: Document | LlamadError = {"success": True, "unchanged": len(models)}
         self.queue: list[Document] = []
         self.problems: list[Document] = []
         self.processes: list[Document] = []
+        self.why: dict[str, Document] = {}
+        self.plans: dict[str, Document] = {}
         self.log = ["first line", "second line"]
         self.events: list[Document] = []
         self.news = threading.Condition()
@@ -136,6 +139,7 @@ class FakeDaemon:
                 "runtime_dir": "/run/llamad",
                 "config_file": "/etc/llamad/llamad.ini",
                 "listeners": list(self.listeners),
+                "tls": self.tls,
                 "workers": 2,
                 "workers_ready": 2,
             },
@@ -167,6 +171,9 @@ class FakeDaemon:
             assert body.get("force") or model.go.wait(BOUND_S), "nobody let the unload go on"
             model.state = model.state_after_unload
         return _changed(model)
+
+    def keep(self, body: Document) -> Document:
+        return {**_changed(self.find(body["model"])), "pinned": True, "held_for_s": body.get("for_s")}
 
     def reload(self, body: Document) -> Document:
         if isinstance(self.reload_answer, LlamadError):
@@ -216,6 +223,9 @@ class _Handler(BaseHTTPRequestHandler):
         changes = {
             "/models/load": self.fake.load,
             "/models/unload": self.fake.unload,
+            "/models/pin": self.fake.keep,
+            "/models/unpin": self.fake.keep,
+            "/models/hold": self.fake.keep,
             "/reload": self.fake.reload,
         }
         self._answer_or_error(lambda: self._change(body, changes[self.path]))
@@ -238,6 +248,10 @@ class _Handler(BaseHTTPRequestHandler):
             return {"object": "list", "data": [model.document() for model in self.fake.models.values()]}
         if path.startswith("/models/"):
             return self.fake.find(unquote(path.removeprefix("/models/"))).document()
+        for about, explained in (("/why/", self.fake.why), ("/plan/", self.fake.plans)):
+            if path.startswith(about):
+                model = self.fake.find(unquote(path.removeprefix(about)))
+                return {"model": model.id, **explained[model.id]}
         documents: dict[str, Document] = {
             "/status": self.fake.status(),
             "/ps": {"processes": self.fake.processes},

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 Document = dict[str, Any]
@@ -20,10 +22,10 @@ def piece(text: str) -> Document:
 class FakePublic:
     """Answers every POST with `status` and, when that is 200, with `frames` as server-sent events.
 
-    The frame HANG waits for `go`. Without DONE at the end the answer breaks off.
+    The frame HANG waits for `go`. Without DONE at the end the answer breaks off. `tls`: certificate and key.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tls: tuple[Path, Path] | None = None) -> None:
         self.status = 200
         self.error: Document = {}
         self.frames: list[Any] = [piece("Hello"), piece(" world"), DONE]
@@ -31,6 +33,10 @@ class FakePublic:
         self.keys: list[str | None] = []
         self.go = threading.Event()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        if tls is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*tls)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self._server.daemon_threads = True
         self._server.block_on_close = False
         self.listener = f"127.0.0.1:{self._server.server_port}"

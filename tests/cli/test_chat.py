@@ -9,11 +9,13 @@ import select
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
-from llamad.cli.public import choose_listener
+from llamad.cli.public import PublicPort, choose_listener
 from llamad.errors import ConflictError
+from tests.certificates import write_pair
 from tests.cli.conftest import BOUND_S, LLAMACTL, Run, Start, environment
 from tests.cli.fake_daemon import FakeDaemon
 from tests.cli.fake_public import DONE, HANG, FakePublic, piece
@@ -213,3 +215,18 @@ def test_which_listener(listeners: list[str], chosen: str) -> None:
 def test_no_listener() -> None:
     with pytest.raises(ConflictError, match="no public listener"):
         choose_listener([])
+
+
+def test_over_tls_without_a_look_at_the_name(tmp_path: Path, daemon: FakeDaemon, llamactl: Run) -> None:
+    public = FakePublic(tls=write_pair(tmp_path, "public.example"))
+    daemon.listeners, daemon.tls = (public.listener,), True
+    try:
+        result = llamactl("chat", "smollm2", "--once", "hi")
+    finally:
+        public.close()
+    assert (result.returncode, result.stdout, result.stderr) == (0, "Hello world\n", "")
+
+
+def test_tls_on_a_unix_socket_is_not_for_chat() -> None:
+    with pytest.raises(ConflictError):
+        PublicPort("unix:/run/public.sock", tls=True)

@@ -52,7 +52,7 @@ def chat(
     stream are printed, one a line.
     """
     admin = invocation.client()
-    port = PublicPort(_public_listener(admin), api_key)
+    port = _public_port(admin, api_key)
     parameters = {name: value for name, value in wishes.items() if value is not None}
     talk = Talk(admin, port, {"model": model, **parameters}, as_json=invocation.json)
     if system:
@@ -133,9 +133,10 @@ def _answer(talk: Talk, text: str) -> None:
         report_error(error, as_json=talk.as_json)
 
 
-def _public_listener(admin: AdminClient) -> str:
+def _public_port(admin: AdminClient, api_key: str) -> PublicPort:
     daemon = admin.get("/status").get("daemon") or {}
-    return choose_listener([str(listener) for listener in daemon.get("listeners") or []])
+    listener = choose_listener([str(listener) for listener in daemon.get("listeners") or []])
+    return PublicPort(listener, api_key, tls=bool(daemon.get("tls")))
 
 
 def _content(chunk: Document) -> str:
