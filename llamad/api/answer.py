@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from llamad.engine.vocabulary import Finished, Text, Timings
+from llamad.engine.vocabulary import Finished, Likelihood, Text, Timings
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +21,11 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """One finished sequence: all its text, and the last word on it."""
+    """One finished sequence: all its text, the last word on it, and how likely its tokens were, if that is wanted."""
 
     text: str
     finished: Finished
+    likelihoods: tuple[Likelihood, ...] = ()
 
 
 class Dialect(Protocol):

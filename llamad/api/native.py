@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import msgspec
+
 from llamad.api.answer import Head, Whole, timings
 from llamad.api.fields import Fields
 from llamad.api.generation import Generation
+from llamad.api.likelihoods import entries
 from llamad.api.prompts import token_id
-from llamad.engine.vocabulary import Finished, ModelFacts, SlotView, Text
+from llamad.engine.vocabulary import Finished, Likelihood, ModelFacts, SlotView, Text
 from llamad.errors import RequestError
 
 TOKENIZE_CHARS_MAX = 8 << 20
@@ -33,7 +36,10 @@ class NativeDialect:
 
     def whole(self, answers: Sequence[Whole]) -> Any:
         """One document, or an array in the order of the prompts."""
-        documents = [self._last(index, answer.text, answer.finished) for index, answer in enumerate(answers)]
+        documents = [
+            self._last(index, answer.text, answer.finished) | _probabilities(answer.likelihoods)
+            for index, answer in enumerate(answers)
+        ]
         return documents[0] if len(documents) == 1 else documents
 
     def opening(self) -> list[dict[str, Any]]:
@@ -50,6 +56,7 @@ class NativeDialect:
             "stop": False,
             "tokens_predicted": self._predicted[index],
             "tokens_evaluated": self._prompt_counts[index],
+            **_probabilities(text.likelihoods),
         }
 
     def ending(self, index: int, finished: Finished) -> dict[str, Any]:
@@ -80,6 +87,10 @@ class NativeDialect:
         }
 
 
+def _probabilities(likelihoods: Sequence[Likelihood]) -> dict[str, Any]:
+    return {"completion_probabilities": entries(likelihoods)} if likelihoods else {}
+
+
 def _stop_type(finished: Finished) -> str:
     if finished.reason == "length":
         return "limit"
@@ -93,11 +104,16 @@ def generation_settings(generation: Generation) -> dict[str, Any]:
         {"token": token, "bias": False if bias == float("-inf") else bias}
         for token, bias in generation.sampling.logit_bias
     ]
+    wanted, rules = generation.wanted, generation.rules
     return settings | {
         "n_predict": generation.max_tokens,
         "max_tokens": generation.max_tokens,
         "stop": list(generation.stop),
         "cache_prompt": generation.cache_prompt,
+        "n_probs": wanted.n if wanted else 0,
+        "post_sampling_probs": wanted is not None and wanted.after_sampling,
+        "grammar": rules.text if rules and rules.kind == "gbnf" else "",
+        "json_schema": msgspec.Raw(rules.text.encode()) if rules and rules.kind == "json_schema" else None,
     }
 
 

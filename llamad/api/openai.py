@@ -9,8 +9,10 @@ from typing import Any
 from llamad.api.answer import Head, Whole, timings, usage
 from llamad.api.conversation import Conversation, parse_conversation
 from llamad.api.fields import Fields
-from llamad.api.generation import Generation, Vocabulary, parse_generation
+from llamad.api.generation import Generation, parse_generation
+from llamad.api.likelihoods import columns, content
 from llamad.api.prompts import Prompt, parse_prompts
+from llamad.api.sampling import Vocabulary
 from llamad.engine.vocabulary import Finished, Text
 
 PING_INTERVAL_S_MAX = 2**31 - 1
@@ -140,6 +142,7 @@ class ChatDialect(_OpenAI):
                 "finish_reason": answer.finished.reason,
                 "index": index,
                 "message": {"role": "assistant", "content": answer.text},
+                **content(answer.likelihoods),
             }
             for index, answer in enumerate(answers)
         ]
@@ -153,14 +156,14 @@ class ChatDialect(_OpenAI):
 
     def piece(self, index: int, text: Text) -> dict[str, Any]:
         """New text as a delta of content."""
-        return self._delta(index, {"content": text.text}, None)
+        return self._delta(index, {"content": text.text}, None, **content(text.likelihoods))
 
     def ending(self, index: int, finished: Finished) -> dict[str, Any]:
         """An empty delta with the finish reason."""
         return self._delta(index, {}, finished.reason) | self._ending_costs(finished)
 
-    def _delta(self, index: int, delta: dict[str, Any], reason: str | None) -> dict[str, Any]:
-        return self._chunk([{"finish_reason": reason, "index": index, "delta": delta}])
+    def _delta(self, index: int, delta: dict[str, Any], reason: str | None, **more: Any) -> dict[str, Any]:
+        return self._chunk([{"finish_reason": reason, "index": index, "delta": delta, **more}])
 
 
 class CompletionDialect(_OpenAI):
@@ -169,10 +172,15 @@ class CompletionDialect(_OpenAI):
     object_name = "text_completion"
     chunk_name = "text_completion"
 
+    def __init__(self, head: Head, streaming: Streaming) -> None:
+        super().__init__(head, streaming)
+        self._sent_chars: dict[int, int] = {}
+
     def whole(self, answers: Sequence[Whole]) -> dict[str, Any]:
         """One choice a prompt, in the order of the prompts."""
         choices = [
-            _choice(index, answer.text, answer.finished.reason) for index, answer in enumerate(answers)
+            _choice(index, answer.text, answer.finished.reason, columns(answer.likelihoods, 0))
+            for index, answer in enumerate(answers)
         ]
         return self._document(self.object_name, choices) | self._costs(
             [answer.finished for answer in answers]
@@ -184,12 +192,16 @@ class CompletionDialect(_OpenAI):
 
     def piece(self, index: int, text: Text) -> dict[str, Any]:
         """New text."""
-        return self._chunk([_choice(index, text.text, None)])
+        offset = self._sent_chars.get(index, 0)
+        self._sent_chars[index] = offset + len(text.text)
+        return self._chunk([_choice(index, text.text, None, columns(text.likelihoods, offset))])
 
     def ending(self, index: int, finished: Finished) -> dict[str, Any]:
         """No text, and the finish reason."""
         return self._chunk([_choice(index, "", finished.reason)]) | self._ending_costs(finished)
 
 
-def _choice(index: int, text: str, reason: str | None) -> dict[str, Any]:
-    return {"text": text, "index": index, "logprobs": None, "finish_reason": reason}
+def _choice(
+    index: int, text: str, reason: str | None, logprobs: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    return {"text": text, "index": index, "logprobs": logprobs, "finish_reason": reason}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llamad.api.fields import Fields, wrong_field
-from llamad.api.generation import Vocabulary
+from llamad.api.sampling import Vocabulary
 from llamad.errors import RequestError
 
 PROMPTS_MAX = 128

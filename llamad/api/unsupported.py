@@ -21,10 +21,6 @@ def _off_below_zero(value: Any) -> bool:
     return isinstance(value, int | float) and value <= 0
 
 
-def _text_format(value: Any) -> bool:
-    return isinstance(value, dict) and value.get("type") == "text"
-
-
 def _no_choice(value: Any) -> bool:
     return value in ("none", "auto")
 
@@ -41,9 +37,6 @@ NEUTRAL: dict[str, Callable[[Any], bool]] = {
     "tool_choice": _no_choice,
     "functions": _empty,
     "function_call": _no_choice,
-    "response_format": _text_format,
-    "logprobs": _empty,
-    "top_logprobs": _empty,
     "modalities": _only_text,
     "audio": _empty,
     "prediction": _empty,
@@ -52,18 +45,8 @@ NEUTRAL: dict[str, Callable[[Any], bool]] = {
     "suffix": _empty,
     # llama.cpp
     "n_cmpl": _one,
-    "n_probs": _empty,
-    "post_sampling_probs": _empty,
-    "grammar": _empty,
-    "json_schema": _empty,
-    "mirostat": _empty,
-    "dynatemp_range": _empty,
-    "xtc_probability": _empty,
-    "dry_multiplier": _empty,
-    "top_n_sigma": _off_below_zero,
-    "adaptive_target": _off_below_zero,
-    "samplers": _empty,
-    "min_keep": _empty,
+    "grammar_lazy": _empty,
+    "grammar_triggers": _empty,
     "reasoning_format": _no_choice,
     "lora": _empty,
     "n_indent": _empty,

@@ -104,17 +104,17 @@ class Work:
 
     async def whole(self, first: list[Part]) -> list[Whole]:
         """All of it, in the order of the prompts. `first` has been taken already."""
-        texts: dict[int, list[str]] = {}
+        texts: dict[int, list[Text]] = {}
         last: dict[int, Finished] = {}
         parts = first
         while True:
             for index, output in parts:
                 if isinstance(output, Text):
-                    texts.setdefault(index, []).append(output.text)
+                    texts.setdefault(index, []).append(output)
                 else:
                     last[index] = output
             if self.ended:
-                return [Whole("".join(texts.get(index, ())), last[index]) for index in sorted(last)]
+                return [_whole(texts.get(index, []), last[index]) for index in sorted(last)]
             parts = await self.parts()
 
     def take(self, output: Output) -> None:
@@ -137,3 +137,8 @@ class Work:
     def _end(self, number: int) -> None:
         del self._open[number]
         self._dispatcher.forget(number)
+
+
+def _whole(texts: Sequence[Text], finished: Finished) -> Whole:
+    likelihoods = tuple(each for text in texts for each in text.likelihoods)
+    return Whole("".join(text.text for text in texts), finished, likelihoods)

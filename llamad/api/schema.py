@@ -1,0 +1,127 @@
+"""JSON schemas as clients send them, made ready for the engine. Pure.
+
+Two things are said more clearly than the client did; everything else is left to the engine, which refuses what it cannot
+honour.
+
+* An object whose properties are listed gets no others, unless the schema speaks of them. A schema that says nothing
+  allows them, but no client asks for properties that it has not named, and a small model that may invent some does not
+  come to an end. llama-server reads schemas this way, too. It is done only where nothing is combined: parts that
+  complete each other would otherwise exclude each other.
+* Formats that JSON Schema does not define (`int32`, `password`) are notes to people and go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from llamad.errors import RequestError
+
+_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
+_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_SINGLES = (
+    *("items", "additionalItems", "contains", "additionalProperties", "propertyNames"),
+    *("unevaluatedItems", "unevaluatedProperties", "not", "if", "then", "else"),
+)
+# These look at the same object as what stands beside them, or at what it has left over.
+_COMBINING = ("not", "if", "dependentSchemas", "dependencies", "unevaluatedProperties")
+_REFERRING = ("$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf")
+_OPEN = ("additionalProperties", "patternProperties", "propertyNames", *_COMBINING, *_REFERRING)
+FORMATS = frozenset(
+    (
+        *(
+            "date-time",
+            "date",
+            "time",
+            "duration",
+            "email",
+            "idn-email",
+            "hostname",
+            "idn-hostname",
+            "ipv4",
+            "ipv6",
+        ),
+        *("uri", "uri-reference", "iri", "iri-reference", "uuid", "uri-template", "json-pointer"),
+        *("relative-json-pointer", "regex"),
+    )
+)
+"""What JSON Schema 2020-12 defines."""
+
+Schema = Mapping[str, Any]
+
+
+def schema_text(schema: Schema) -> str:
+    """The schema's text for the engine. An empty one means any object. Raises RequestError for one nested too deep."""
+    try:
+        combined = any(_combines(each) for each in _all(schema))
+        ready = _rebuilt(schema or {"type": "object"}, _without_notes if combined else _closed)
+        return msgspec.json.encode(ready).decode()
+    except RecursionError:
+        raise RequestError(
+            "cannot honour the schema: it is nested too deep", kind="unsupported-schema"
+        ) from None
+
+
+def _closed(schema: dict[str, Any]) -> dict[str, Any]:
+    schema = _without_notes(schema)
+    properties = schema.get("properties")
+    if not isinstance(properties, dict) or any(word in schema for word in _OPEN):
+        return schema
+    required, at_least = schema.get("required", []), schema.get("minProperties", 0)
+    named = isinstance(required, list) and all(
+        isinstance(name, str) and name in properties for name in required
+    )
+    if not named or not isinstance(at_least, int) or at_least > len(properties):
+        return schema
+    return schema | {"additionalProperties": False}
+
+
+def _without_notes(schema: dict[str, Any]) -> dict[str, Any]:
+    name = schema.get("format")
+    if isinstance(name, str) and name not in FORMATS:
+        return {word: value for word, value in schema.items() if word != "format"}
+    return schema
+
+
+def _combines(schema: Schema) -> bool:
+    """Do several parts of this schema speak of the same object?"""
+    referring = [word for word in _REFERRING if word in schema]
+    several = len(referring) > 1 or (bool(referring) and "properties" in schema)
+    parts = schema.get("allOf")
+    return (
+        several or any(word in schema for word in _COMBINING) or (isinstance(parts, list) and len(parts) > 1)
+    )
+
+
+def _all(schema: Schema) -> Iterator[Schema]:
+    """This schema and all below it."""
+    yield schema
+    for word, value in schema.items():
+        if word in _MAPS and isinstance(value, dict):
+            parts = list(value.values())
+        elif word in _LISTS and isinstance(value, list):
+            parts = value
+        else:
+            parts = [value] if word in _SINGLES else []
+        for part in parts:
+            if isinstance(part, dict):
+                yield from _all(part)
+
+
+def _rebuilt(schema: Schema, change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    """A copy with every schema in it changed. Values that are no schemas, as in `enum`, stay as they are."""
+
+    def part(value: Any) -> Any:
+        return _rebuilt(value, change) if isinstance(value, dict) else value
+
+    made: dict[str, Any] = {}
+    for word, value in schema.items():
+        if word in _MAPS and isinstance(value, dict):
+            made[word] = {name: part(each) for name, each in value.items()}
+        elif word in _LISTS and isinstance(value, list):
+            made[word] = [part(each) for each in value]
+        else:
+            made[word] = part(value) if word in _SINGLES else value
+    return change(made)
