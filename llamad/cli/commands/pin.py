@@ -44,7 +44,10 @@ def pin(invocation: Invocation, models: tuple[str, ...]) -> None:
 @admin_options
 @click.pass_obj
 def unpin(invocation: Invocation, models: tuple[str, ...]) -> None:
-    """End pins and holds."""
+    """End pins and holds of models.
+
+    They may be unloaded again to make room for others.
+    """
     change_models(
         invocation, ModelChange("/models/unpin", "unpinning", "no longer pinned", wait=None), models
     )

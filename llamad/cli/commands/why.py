@@ -12,7 +12,7 @@ from llamad.cli.commands.plan import plan_fields
 from llamad.cli.invocation import Invocation, admin_options
 from llamad.cli.names import ModelName, asking_about
 from llamad.cli.output import print_document, print_fields, print_heading, print_text
-from llamad.cli.text import NOTHING, ago, duration, memory, scalar
+from llamad.cli.text import NOTHING, duration, memory, scalar
 
 DECISION_TIMES = ("ago_s",)
 
@@ -45,7 +45,7 @@ def _fields(document: Document) -> dict[str, str]:
     fields = {
         "model": scalar("id", document.get("model")),
         "state": scalar("state", document.get("state")),
-        "since": ago(document.get("since_s")),
+        "for": duration(document.get("since_s")),
         "reason": scalar("reason", document.get("reason")),
         "memory": memory(document.get("memory")),
         "failed": scalar("message", failure.get("message")),
