@@ -27,7 +27,7 @@ SMOLLM2_LAYERS = 31
         ("smollm2", {"n-gpu-layers": 10, "ctx-size": 4096, "parallel": 4, "kv-unified": False}),
         (
             "gemma",
-            {"n-gpu-layers": ALL_LAYERS, "ctx-size": 2048, "cache-type-k": "q8_0", "cache-type-v": "q8_0"},
+            {"n-gpu-layers": ALL_LAYERS, "ctx-size": 1024, "cache-type-k": "q8_0", "cache-type-v": "q8_0"},
         ),
     ],
 )
@@ -45,7 +45,7 @@ def test_what_is_measured_is_what_the_device_gives(
         with Child("instance", body(path, options)) as child:
             address = child.wait_state("ready")["address"]
             assert device.held_bytes == pytest.approx(predicted, rel=TOLERANCE)
-            complete(address, {"prompt": "a " * 50, "max_tokens": 2})
+            complete(address, {"prompt": "a " * 20, "max_tokens": 2})
             assert device.held_bytes == pytest.approx(predicted, rel=TOLERANCE)
             child.ask_exit()
             assert child.exit_status(10) == 0
