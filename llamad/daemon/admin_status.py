@@ -112,6 +112,7 @@ class StatusRoutes:
                     "runtime_dir": settings.runtime_dir,
                     "config_file": settings.config_file,
                     "listeners": list(facts.listeners),
+                    "tls": bool(settings.ssl_cert_file),
                     "workers": settings.workers,
                     "workers_ready": len(facts.worker_pids),
                 },

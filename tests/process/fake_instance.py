@@ -144,7 +144,6 @@ class Call:
             % (len(body), body)
         )
 
-
     async def play_cors(self) -> None:
         await self.write(
             b"HTTP/1.1 200 OK\r\naccess-control-allow-origin: *\r\naccess-control-max-age: 5\r\n"
