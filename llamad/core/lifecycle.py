@@ -45,7 +45,7 @@ def take_child(s: SchedulerState, model: Model) -> int:
 
 def spawn(s: SchedulerState, model: Model, reserved: Amounts | None, now: float) -> None:
     """UNLOADED -> LOADING. Room is reserved before the process exists."""
-    child = take_child(s, model)
+    child, available = take_child(s, model), s.ledger.available()
     s.queue.leave(model.name)
     s.ledger.reserve(child, model.name, added({PROCESSES: 1}, reserved or {}))
     model.move("spawned", now)
@@ -60,6 +60,7 @@ def spawn(s: SchedulerState, model: Model, reserved: Amounts | None, now: float)
         child=child,
         waiting=len(model.waiters),
         reserved=dict(reserved or {}),
+        available=available,
     )
 
 
@@ -67,11 +68,20 @@ def wake(s: SchedulerState, model: Model, now: float) -> None:
     """SLEEPING -> LOADING. It takes again what it took before."""
     s.queue.leave(model.name)
     s.unmark_idle(model)
-    s.ledger.replace(model.child, wake_need(s, model))
+    need, available = wake_need(s, model), s.ledger.available()
+    s.ledger.replace(model.child, need)
     model.move("wake", now)
     _begin_load(s, model, now)
     s.emit(Wake(model.child))
-    s.note("wake", model.name, model.reason, child=model.child, waiting=len(model.waiters))
+    s.note(
+        "wake",
+        model.name,
+        model.reason,
+        child=model.child,
+        waiting=len(model.waiters),
+        reserved=dict(need),
+        available=available,
+    )
 
 
 def wake_need(s: SchedulerState, model: Model) -> Amounts:

@@ -70,6 +70,9 @@ def test_a_model_is_measured_once_and_reserved_before_it_is_spawned() -> None:
     assert m.measured == ["a"]
     (spawn,) = m.seen(a.Spawn)
     assert spawn.reserved == {"host": GIB, "gpu": 10 * GIB}
+    (note,) = (note for note in m.seen(a.Note) if note.kind == "load")
+    assert note.numbers["reserved"] == spawn.reserved
+    assert note.numbers["available"] == {"host": 32 * GIB, "gpu": 24 * GIB}
     assert m.available("gpu") == 14
     m.ready("a")
     m.unload("a")
