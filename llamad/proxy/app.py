@@ -36,6 +36,7 @@ from llamad.proxy.request import (
     declared_length,
     error_headers,
 )
+from llamad.proxy.websocket import WebSocketRelay
 from llamad.wire.proxy import ProxySettings
 from llamad.wire.stream import LOOKUP_PATH, STREAM_PATH
 
@@ -57,15 +58,18 @@ class Front:
     def __init__(self, settings: ProxySettings) -> None:
         self._max_body_bytes = settings.max_body_bytes
         self._door = Door()
-        self._falcon = _falcon_app(
-            settings, LeaseClient(settings.lease_socket, self._door.follow), Pool(), self._door
-        )
+        leases = LeaseClient(settings.lease_socket, self._door.follow)
+        self._falcon = _falcon_app(settings, leases, Pool(), self._door)
+        self._websockets = WebSocketRelay(settings, leases, self._door)
 
     def on_tls(self, reload: Callable[[], None]) -> None:
         """What to do when the certificate's files have changed."""
         self._door.on_tls = reload
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._websockets(scope, receive, send)
+            return
         if scope["type"] != "http":
             await self._falcon(scope, receive, send)
             return
@@ -131,7 +135,7 @@ def _falcon_app(
     settings: ProxySettings, leases: LeaseClient, pool: Pool, door: Door
 ) -> falcon.asgi.App[Any, Any]:
     orphans = Orphans()
-    middleware: list[Any] = [_Marks(door), handlers.NoWebSockets(), _Links(leases, pool, orphans)]
+    middleware: list[Any] = [_Marks(door), _Links(leases, pool, orphans)]
     app = falcon.asgi.App(request_type=Request, middleware=middleware)
     # An answer that an upstream sent without a type goes on without one.
     app.resp_options.default_media_type = None  # type: ignore[assignment]

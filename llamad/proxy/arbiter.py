@@ -71,6 +71,7 @@ class FrontApplication(BaseApplication):  # type: ignore[misc]
             "graceful_timeout": settings.graceful_timeout_s,
             "keepalive": settings.keepalive_s,
             "max_requests": 0,
+            "websocket_max_message_size": settings.websocket_message_bytes,
             "preload_app": True,
             "control_socket_disable": True,
             "worker_tmp_dir": "/dev/shm",

@@ -38,6 +38,13 @@ def answer_headers(cors: Cors, request: Headers) -> Said:
     return said
 
 
+def allows_origin(cors: Cors, request: Headers) -> bool:
+    """For WebSockets, of which browsers ask nobody. Who names no origin is no browser."""
+    request = list(request)
+    named = any(name.lower() == b"origin" for name, _ in request)
+    return not named or _allows(cors, _first(request, b"origin"))
+
+
 def preflight_headers(cors: Cors, request: Headers) -> Said:
     """What the answer to an OPTIONS request says on top."""
     wished = _first(request, b"access-control-request-headers")

@@ -30,6 +30,10 @@ class Door:
         """See `Gate.admit`."""
         self._gate.admit(scope)
 
+    def allows_origin(self, scope: dict[str, Any]) -> bool:
+        """Whether a page from where this WebSocket comes may open it."""
+        return cors.allows_origin(self._policy.cors, scope["headers"])
+
     def browser_headers(self, scope: dict[str, Any]) -> cors.Said:
         """For every answer."""
         return cors.answer_headers(self._policy.cors, scope["headers"])

@@ -8,7 +8,6 @@ import falcon.asgi
 import msgspec
 
 from llamad import __version__
-from llamad.errors import LlamadError
 from llamad.proxy.lookup import Wish, is_form, model_missing, wants_stream, wish_of_body, wish_of_query
 from llamad.proxy.progress import Progress, style_of
 from llamad.proxy.relay import InstanceRelay, SupervisorRelay
@@ -143,14 +142,6 @@ class Banner:
         answer_json(resp, 200, self._BODY)
 
     on_head = on_get
-
-
-class NoWebSockets:
-    """An upgrade gets a plain refusal instead of a broken handshake."""
-
-    async def process_request(self, req: Request, resp: Response) -> None:
-        if (req.get_header("upgrade") or "").lower() == "websocket":
-            raise LlamadError("cannot open a WebSocket: not supported", kind="no-websocket", status=501)
 
 
 def _wish_of_query(req: Request) -> Wish:

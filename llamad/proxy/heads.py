@@ -66,10 +66,8 @@ def request_head(
     ticket: int = 0,
 ) -> bytes:
     """The head of a request to an upstream; `target` is the path and query as they came."""
-    headers = list(headers)
-    gone = _OF_A_HOP | _OF_A_REQUEST | _named_in_connection(headers)
     parts = [b"%s %s HTTP/1.1\r\nhost: %s\r\n" % (method.encode(), target, host.encode())]
-    parts.extend(b"%s: %s\r\n" % header for header in headers if header[0].lower() not in gone)
+    parts.extend(b"%s: %s\r\n" % header for header in passed_headers(list(headers)))
     if authorization:
         parts.append(b"authorization: %s\r\n" % authorization)
     if client:
@@ -80,6 +78,12 @@ def request_head(
         parts.append(b"content-length: %d\r\n" % body_bytes)
     parts.append(b"x-request-id: %s\r\n\r\n" % request_id.encode())
     return b"".join(parts)
+
+
+def passed_headers(headers: list[Header]) -> list[Header]:
+    """The headers of a client's request that go on to an upstream."""
+    gone = _OF_A_HOP | _OF_A_REQUEST | _named_in_connection(headers)
+    return [header for header in headers if header[0].lower() not in gone]
 
 
 def answer_headers(headers: list[Header]) -> list[tuple[str, str]]:

@@ -87,6 +87,11 @@ def wish_of_query(query: str) -> Wish | None:
     return Wish(_checked(model), autoload=False, load=False) if model else None
 
 
+def wish_of_upgrade(query: str) -> Wish:
+    """The wish of a WebSocket: the model is named in the query, and loads when it has to. Raises RequestError."""
+    return Wish(_checked(_query(query).get("model")), autoload=_autoload(query))
+
+
 def wants_stream(content_type: str, body: bytes | bytearray) -> bool:
     """Whether a body that names a model asks for a stream."""
     return not is_form(content_type) and _decode_stream(body).stream is True

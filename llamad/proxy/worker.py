@@ -10,7 +10,8 @@ most touch names that gunicorn does not promise:
   nor a client's keep-alive pool decides how long a drain takes;
 * a connection that is closed while its client still sends gets a moment in which the client can read why;
 * refusals of the HTTP layer are JSON; a connection has a time limit for its first head too; there is a limit on
-  connections; WebSocket upgrades are left to the app to refuse;
+  connections;
+* WebSockets are ours (`client_socket`), and learn when the worker is to go;
 * with TLS a certificate that cannot be used ends the worker, where gunicorn would serve without TLS on the same port; a
   renewed one counts from the next handshake on.
 """
@@ -27,12 +28,15 @@ from typing import Any
 
 import msgspec
 from gunicorn.arbiter import Arbiter
+from gunicorn.asgi import websocket
 from gunicorn.asgi.protocol import ASGIProtocol
 from gunicorn.workers import gasgi
 
 from llamad.errors import error_body
 from llamad.proxy.certificate import Certificate
+from llamad.proxy.client_socket import ClientSocket
 from llamad.proxy.process import die_with_parent, set_title
+from llamad.proxy.websocket import DRAINING
 
 log = logging.getLogger(__name__)
 
@@ -121,8 +125,10 @@ class FrontProtocol(ASGIProtocol):  # type: ignore[misc]
                 self.transport.write_eof()
         self._linger = self.worker.loop.call_later(LINGER_S, self.transport.abort)
 
-    def _is_websocket_upgrade(self, request: Any) -> bool:
-        return False
+    def _build_websocket_scope(self, request: Any, sockname: Any, peername: Any) -> Any:
+        scope = super()._build_websocket_scope(request, sockname, peername)
+        scope[DRAINING] = self.worker.draining
+        return scope
 
 
 class FrontWorker(gasgi.ASGIWorker):  # type: ignore[misc]
@@ -135,6 +141,7 @@ class FrontWorker(gasgi.ASGIWorker):  # type: ignore[misc]
         self._main: asyncio.Task[None] | None = None
         self._napping = False
         self._draining = False
+        self.draining = asyncio.Event()
 
     def init_process(self) -> None:
         set_title(f"worker {self.age}")
@@ -149,6 +156,7 @@ class FrontWorker(gasgi.ASGIWorker):  # type: ignore[misc]
         # what its methods look up on the base, so that a subclass asked first would never get the C parser.
         ASGIProtocol._check_h1c_protocol_available()
         gasgi.ASGIProtocol = FrontProtocol
+        websocket.WebSocketProtocol = ClientSocket
         super().init_process()
 
     def init_signals(self) -> None:
@@ -192,6 +200,7 @@ class FrontWorker(gasgi.ASGIWorker):  # type: ignore[misc]
 
     async def _shutdown(self) -> None:
         self._draining, self._napping = True, False
+        self.draining.set()
         beat = asyncio.ensure_future(self._drain())
         try:
             await super()._shutdown()

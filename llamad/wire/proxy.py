@@ -32,6 +32,8 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
 
     `timeout_s`: how long a client may be silent inside its request. `keepalive_s`: how long an idle connection, or one
     that has not sent a whole request head, is kept. `connections_max`: client connections of one worker.
+    `websocket_message_bytes`: the largest message on a WebSocket; `websocket_idle_s`: how long one may be without any
+    message, 0 for ever.
     `ssl_key_file` and `ssl_cert_file`: both, for TLS on every listener, or neither.
     """
 
@@ -44,6 +46,8 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
     keepalive_s: int = 75
     graceful_timeout_s: int = 600
     connections_max: int = 4096
+    websocket_message_bytes: int = 16 << 20
+    websocket_idle_s: float = 600.0
     ssl_key_file: str = ""
     ssl_cert_file: str = ""
     log_level: str = "info"

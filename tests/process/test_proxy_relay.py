@@ -322,15 +322,6 @@ def test_what_is_no_http_gets_json_too(client: Client, raw: bytes):
     assert json.loads(body)["error"]["code"] == status
 
 
-def test_a_websocket_is_refused_plainly(client: Client):
-    client.send(
-        "GET", "/v1/realtime?model=a", connection="Upgrade", upgrade="websocket", sec_websocket_version="13",
-        sec_websocket_key="dGhlIHNhbXBsZSBub25jZQ==",
-    )  # fmt: skip
-    status, error, _ = client.error()
-    assert (status, error["kind"]) == (501, "no-websocket")
-
-
 def test_a_refusal_of_the_supervisor_is_passed_on_with_its_numbers(
     client: Client, supervisor: FakeSupervisor
 ):
