@@ -12,12 +12,14 @@ from llamad.core.events import Amounts, LeaseKey
 class Spawn:
     """Start an instance of `model` as child number `child`. Answered by ChildReady, ChildExited or ChildNotSpawned.
 
-    `reserved`: bytes by device that it may grow to; None: as much as its configuration says.
+    `reserved`: bytes by device that it may grow to; None: as much as its configuration says. `maximum`: what it was
+    measured to take at most; where that is reserved it has nothing to choose.
     """
 
     child: int
     model: str
     reserved: Amounts | None = None
+    maximum: Amounts | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,12 @@ class DeviceNames(Protocol):
 
 
 def start_body(
-    spec: ModelSpec, token: str, socket_path: str, reserved: Amounts | None = None
+    spec: ModelSpec, token: str, socket_path: str, promised: Mapping[str, Amounts]
 ) -> dict[str, Any]:
-    """An instance's. `socket_path` "": it listens on a loopback port."""
+    """An instance's. `socket_path` "": it listens on a loopback port. `promised`: `reserved`, `maximum`, if known."""
     return {
-        **model_body(spec, reserved),
+        **model_body(spec),
+        **{name: dict(amounts) for name, amounts in promised.items()},
         "token": token,
         "transport": "unix" if socket_path else "tcp",
         "socket": socket_path,
@@ -30,13 +31,12 @@ def start_body(
     }
 
 
-def model_body(spec: ModelSpec, reserved: Amounts | None = None) -> dict[str, Any]:
-    """What instances and measure children are told alike. `reserved`: bytes by device."""
-    body: dict[str, Any] = {
+def model_body(spec: ModelSpec) -> dict[str, Any]:
+    """What instances and measure children are told alike."""
+    return {
         "model": spec.name,
         "path": spec.path,
         "options": {
             key: list(value) if isinstance(value, tuple) else value for key, value in spec.options.items()
         },
     }
-    return body if reserved is None else {**body, "reserved": dict(reserved)}

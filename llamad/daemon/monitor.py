@@ -198,13 +198,13 @@ class Monitor:
         )
         self._instances[child] = instance
         log.info("%s: started as child %d, pid %d", spec.name, child, instance.pid)
-        reserved = None
-        if action.reserved is not None:
-            reserved = self._devices.from_books(action.reserved, spec.env)
-        self._send(
-            instance,
-            encode(Start("instance", start_body(spec, instance.token, instance.socket_path, reserved))),
-        )
+        promised = {
+            name: self._devices.from_books(amounts, spec.env)
+            for name, amounts in (("reserved", action.reserved), ("maximum", action.maximum))
+            if amounts is not None
+        }
+        body = start_body(spec, instance.token, instance.socket_path, promised)
+        self._send(instance, encode(Start("instance", body)))
 
     def _socket_path(self, child: int) -> str:
         if self._settings.instance_transport != "unix":

@@ -107,6 +107,7 @@ def test_the_least_context_is_enough_to_load_and_what_is_free_is_promised() -> N
     m.load("b")
     (spawn,) = m.seen(a.Spawn)
     assert spawn.reserved == {"host": GIB, "gpu": 8 * GIB}
+    assert spawn.maximum == {"host": GIB, "gpu": 20 * GIB}
 
 
 def test_as_many_as_needed_leave_one_after_another() -> None:

@@ -114,6 +114,7 @@ def test_role_and_token_come_by_the_pipe(bench: Bench) -> None:
     assert instance is not None
     line = bench.monitor.log_ring("good").last(1)[0].value
     assert line.startswith('cmd_router_to_child:start:{"role":"instance"')
+    assert '"reserved"' not in line
     assert instance.token in line
     assert len(instance.token) >= 32
 
@@ -272,10 +273,11 @@ def test_sleep_and_wake_and_what_it_holds_by_the_books_names() -> None:
 
 def test_what_was_reserved_is_told_by_the_models_names() -> None:
     bench = Bench({"m": "exit 0"})
-    bench.monitor.spawn(Spawn(1, "m", {"host": 5, "CUDA0": 6}))
+    bench.monitor.spawn(Spawn(1, "m", {"host": 5, "CUDA0": 6}, {"host": 7, "CUDA0": 8}))
     bench.run_until(ChildExited)
     start = json.loads(bench.monitor.log_ring("m").last(1)[0].value.partition("start:")[2])
     assert start["body"]["reserved"] == {"host": 5, "gpu": 6}
+    assert start["body"]["maximum"] == {"host": 7, "gpu": 8}
     bench.loop.close()
 
 
