@@ -92,6 +92,11 @@ def sampler_names(value: Any) -> tuple[str, ...]:
     return tuple(_sampler_name(name) for name in value)
 
 
+def is_breaker(value: Any) -> bool:
+    """Can DRY take this as a sequence breaker?"""
+    return isinstance(value, str) and 0 < len(value.encode()) <= BREAKER_BYTES_MAX and "\0" not in value
+
+
 def _sampler_name(name: str) -> str:
     known = set(_LETTERS.values())
     plain = name.strip().lower().replace("-", "_")
@@ -120,17 +125,13 @@ def _breakers(fields: Fields, default: tuple[str, ...]) -> tuple[str, ...]:
     value = fields.array("dry_sequence_breakers")
     if value is None:
         return default
-    if not 0 < len(value) <= BREAKERS_MAX or not all(_is_breaker(text) for text in value):
+    if not 0 < len(value) <= BREAKERS_MAX or not all(is_breaker(text) for text in value):
         raise fields.wrong(
             "dry_sequence_breakers",
             f"1 to {BREAKERS_MAX} strings of at most {BREAKER_BYTES_MAX} bytes",
             value,
         )
     return tuple(value)
-
-
-def _is_breaker(value: Any) -> bool:
-    return isinstance(value, str) and 0 < len(value.encode()) <= BREAKER_BYTES_MAX and "\0" not in value
 
 
 def _samplers(fields: Fields, default: tuple[str, ...]) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ from llamad.child.fitting import fitted
 from llamad.child.front import Front, listen
 from llamad.child.instance_spec import InstanceSpec, parse_spec
 from llamad.child.link import Link
+from llamad.child.own_rules import own_defaults
 from llamad.child.reporter import Reporter, report_stats
 from llamad.child.resident import Resident
 from llamad.child.service import Identity, Service
@@ -87,7 +88,7 @@ async def _serve(link: Link, spec: InstanceSpec, reporter: Reporter) -> int:
 
     resident = Resident(load(), dispatcher.deliver, lambda: loop.call_soon_threadsafe(stop))
     identity = Identity(spec.name, spec.engine.path, BUILD)
-    service = Service(resident, dispatcher, identity, choose_chat(spec, resident.facts), spec.defaults)
+    service = Service(resident, dispatcher, identity, choose_chat(spec, resident.facts), own_defaults(spec))
     sleeper = Sleeper(resident, service, reporter, load, ready)
     recordings = Recordings(lambda *report: link.send(Conversation(*report)), SystemClock().wall)
     app = build_app(service, resident.piece, SystemClock(), recordings, spec.ping_interval_s)

@@ -7,12 +7,14 @@ not read here concern others (the supervisor, the scan).
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from llamad.api.generation import Generation
+from llamad.api.sampling import is_breaker, sampler_names
 from llamad.engine.vocabulary import EngineSettings, SamplingParams
 from llamad.errors import LlamadError
 
@@ -50,8 +52,23 @@ _SAMPLING_OPTIONS = {
     "repeat-penalty": "repeat_penalty",
     "presence-penalty": "presence_penalty",
     "frequency-penalty": "frequency_penalty",
+    "top-n-sigma": "top_n_sigma",
+    "xtc-probability": "xtc_probability",
+    "xtc-threshold": "xtc_threshold",
+    "dry-multiplier": "dry_multiplier",
+    "dry-base": "dry_base",
+    "dry-allowed-length": "dry_allowed_length",
+    "dry-penalty-last-n": "dry_penalty_last_n",
+    "adaptive-target": "adaptive_target",
+    "adaptive-decay": "adaptive_decay",
+    "dynatemp-range": "dynatemp_range",
+    "dynatemp-exp": "dynatemp_exponent",
+    "mirostat": "mirostat",
+    "mirostat-lr": "mirostat_eta",
+    "mirostat-ent": "mirostat_tau",
     "ignore-eos": "ignore_eos",
 }
+_RULES_OPTIONS = ("grammar", "grammar-file", "json-schema", "json-schema-file")
 _OTHER_NAMES = {
     "temp": "temperature",
     "typical": "typical-p",
@@ -76,6 +93,7 @@ class InstanceSpec:
     defaults: Generation
     template: str
     template_file: str
+    rules: Mapping[str, str]
     ping_interval_s: int = PING_INTERVAL_S
 
 
@@ -97,6 +115,7 @@ def parse_spec(body: Mapping[str, Any]) -> InstanceSpec:
             defaults=_defaults(options),
             template=str(options.get("chat-template") or ""),
             template_file=str(options.get("chat-template-file") or ""),
+            rules={name: str(options[name]) for name in _RULES_OPTIONS if options.get(name)},
             ping_interval_s=_typed(
                 "sse-ping-interval", options.get("sse-ping-interval", PING_INTERVAL_S), int
             ),
@@ -140,6 +159,7 @@ def _typed(name: str, value: Any, wanted: type) -> Any:
 def _defaults(options: Mapping[str, Any]) -> Generation:
     sampling = SamplingParams(
         **_fields(SamplingParams, _SAMPLING_OPTIONS, options),
+        **_samplers(options),
         logit_bias=_logit_bias(options.get("logit-bias") or ()),
     )
     return Generation(
@@ -147,6 +167,27 @@ def _defaults(options: Mapping[str, Any]) -> Generation:
         cache_prompt=_typed("cache-prompt", options.get("cache-prompt", True), bool),
         sampling=sampling,
     )
+
+
+def _samplers(options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """What is said in texts of their own: the order of samplers, and DRY's breakers (JSON, `"none"` for none)."""
+    found: dict[str, tuple[str, ...]] = {}
+    if options.get("sampler-seq"):
+        found["samplers"] = sampler_names(options["sampler-seq"])
+    if options.get("samplers"):
+        found["samplers"] = sampler_names(options["samplers"].split(";"))
+    if options.get("dry-sequence-breaker"):
+        value = json.loads(options["dry-sequence-breaker"])
+        items = value if isinstance(value, list) else [] if value == "none" else [_unescaped(str(value))]
+        if not all(is_breaker(item) for item in items):
+            raise ValueError("option dry-sequence-breaker has something else than short texts")
+        found["dry_sequence_breakers"] = tuple(items)
+    return found
+
+
+def _unescaped(text: str) -> str:
+    """llama-server reads escapes in this option; one line of INI has no other way to say a new line."""
+    return text.replace("\\n", "\n").replace("\\t", "\t").replace("\\r", "\r")
 
 
 def _logit_bias(items: list[str] | tuple[str, ...]) -> tuple[tuple[int, float], ...]:

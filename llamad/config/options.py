@@ -13,7 +13,15 @@ from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 
-from llamad.config import rows_daemon, rows_front, rows_instance, rows_later, rows_model, rules
+from llamad.config import (
+    rows_daemon,
+    rows_front,
+    rows_instance,
+    rows_later,
+    rows_model,
+    rows_sampling,
+    rules,
+)
 from llamad.config.option import Option, Scope
 from llamad.config.values import Text
 
@@ -21,6 +29,7 @@ ROWS: tuple[Option, ...] = (
     *rows_daemon.ROWS,
     *rows_front.ROWS,
     *rows_instance.ROWS,
+    *rows_sampling.ROWS,
     *rows_model.ROWS,
     *rows_later.ROWS,
 )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from llamad.config.option import Option, Scope
-from llamad.config.values import Choice, Duration, Flag, Listing, Matching, Number, Template, Text, Whole
+from llamad.config.values import Choice, Duration, Flag, Matching, Template, Text, Whole
 
 _CONTEXT = "Instances: context and slots"
 _COMPUTE = "Instances: threads, devices, weights"
 _FIT = "Instances: fitting into memory, idleness"
 _CHAT = "Instances: chat"
-_SAMPLING = "Instances: sampling defaults (a request may say otherwise)"
 _ALL = Scope.INSTANCE
 
 _KV_TYPES = Choice(("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"))
@@ -27,7 +26,6 @@ _ON_OFF_AUTO = Choice(
 )
 _ON_OFF = Choice(("on", "off"), same={"true": "on", "1": "on", "false": "off", "0": "off"})
 _IDLE = Duration(words={"-1": 0.0, "off": 0.0})
-_RANDOM_SEED = 0xFFFFFFFF
 _SLOTS_AUTO = 4
 
 ROWS: tuple[Option, ...] = (
@@ -173,6 +171,14 @@ ROWS: tuple[Option, ...] = (
         env=("LLAMA_ARG_EMBEDDINGS",),
     ),
     Option(
+        "sse-ping-interval",
+        Whole(-1, 2**31 - 1),
+        "seconds of silence after which a stream sends a comment, -1 for never; a request may say otherwise",
+        _ALL,
+        _CHAT,
+        default=30,
+    ),
+    Option(
         "threads",
         Whole(-1, 1024),
         "threads for generating, -1 for the cores it may run on",
@@ -213,52 +219,4 @@ ROWS: tuple[Option, ...] = (
         negatives=("no-mmap",),
     ),
     Option("mlock", Flag(), "keep the weights from being swapped out", _ALL, _COMPUTE, default=False),
-    Option(
-        "seed",
-        Whole(0, _RANDOM_SEED, words={"-1": _RANDOM_SEED}),
-        "random seed, -1 for a new one each time",
-        _ALL,
-        _SAMPLING,
-        default_text="-1",
-        also=("s",),
-    ),
-    Option("temperature", Number(0.0, 1000.0), "0 is greedy", _ALL, _SAMPLING, default=0.8, also=("temp",)),
-    Option("top-k", Whole(-1), "0 is off", _ALL, _SAMPLING, default=40),
-    Option("top-p", Number(0.0, 1.0), "1 is off", _ALL, _SAMPLING, default=0.95),
-    Option("min-p", Number(0.0, 1.0), "0 is off", _ALL, _SAMPLING, default=0.05),
-    Option("typical-p", Number(0.0, 1.0), "1 is off", _ALL, _SAMPLING, default=1.0, also=("typical",)),
-    Option(
-        "repeat-last-n",
-        Whole(-1),
-        "tokens that penalties look at, 0 is off, -1 all of the context",
-        _ALL,
-        _SAMPLING,
-        default=64,
-    ),
-    Option("repeat-penalty", Number(0.0, 100.0), "1 is off", _ALL, _SAMPLING, default=1.0),
-    Option("presence-penalty", Number(-100.0, 100.0), "0 is off", _ALL, _SAMPLING, default=0.0),
-    Option("frequency-penalty", Number(-100.0, 100.0), "0 is off", _ALL, _SAMPLING, default=0.0),
-    Option(
-        "logit-bias",
-        Listing(
-            "ID±BIAS,…",
-            item=r"[0-9]{1,9}[+-](?:[0-9]{1,6}(?:\.[0-9]{1,6})?|inf)",
-            what="a token id and its bias, for example 15043+1 or 15043-inf",
-        ),
-        "added to the logits of these tokens",
-        _ALL,
-        _SAMPLING,
-        default_text="none",
-        also=("l",),
-    ),
-    Option("ignore-eos", Flag(), "go on after the end of generation", _ALL, _SAMPLING, default=False),
-    Option(
-        "n-predict",
-        Whole(-1),
-        "tokens to generate, -1 until the context is full",
-        _ALL,
-        _SAMPLING,
-        default=-1,
-        also=("n", "predict"),
-    ),
 )

@@ -47,7 +47,6 @@ _DAEMON = tuple(
         (_TEXT, "path", (), "", "LLAMA_ARG_STATIC_PATH"),
         (_FLAG, "reuse-port", (False,), "", ""),
         (_WHOLE, "threads-http", (-1,), "", ""),
-        (_WHOLE, "sse-ping-interval", (), "", ""),
         (_FLAG, "ui webui", (False,), "no-ui no-webui", ""),
         (_TEXT, "ui-config webui-config", (), "", ""),
         (_TEXT, "ui-config-file webui-config-file", (), "", ""),
@@ -175,30 +174,7 @@ _CHAT = (
     _later(_FLAG, "escape e", no="no-escape"),
 )
 
-_SAMPLING = (
-    _later(_TEXT, "samplers"),
-    _later(_TEXT, "sampler-seq sampling-seq"),
-    _later(_NUMBER, "top-n-sigma top-nsigma", -1.0),
-    _later(_NUMBER, "xtc-probability", 0.0),
-    _later(_NUMBER, "xtc-threshold", 0.1),
-    _later(_NUMBER, "dry-multiplier", 0.0),
-    _later(_NUMBER, "dry-base", 1.75),
-    _later(_WHOLE, "dry-allowed-length", 2),
-    _later(_WHOLE, "dry-penalty-last-n", 64),
-    _later(_TEXT, "dry-sequence-breaker"),
-    _later(_NUMBER, "adaptive-target", -1.0),
-    _later(_NUMBER, "adaptive-decay", 0.9),
-    _later(_NUMBER, "dynatemp-range", 0.0),
-    _later(_NUMBER, "dynatemp-exp", 1.0),
-    _later(_WHOLE, "mirostat", 0),
-    _later(_NUMBER, "mirostat-lr", 0.1),
-    _later(_NUMBER, "mirostat-ent", 5.0),
-    _later(_TEXT, "grammar"),
-    _later(_TEXT, "grammar-file"),
-    _later(_TEXT, "json-schema j"),
-    _later(_TEXT, "json-schema-file jf"),
-    _later(_FLAG, "backend-sampling bs", False),
-)
+_SAMPLING = (_later(_FLAG, "backend-sampling bs", False),)
 
 _DRAFT = (
     _later(_TEXT, "spec-type", "none"),

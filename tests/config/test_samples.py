@@ -60,4 +60,11 @@ def common(row: Option) -> bool:
     return row.scope is not Scope.DAEMON and row.honoured is None and row.name not in RARE
 
 
-RARE = {"mmproj", "dedup-cache-models", "chat-template-file"}
+RARE = {
+    "mmproj",
+    "dedup-cache-models",
+    "chat-template-file",
+    "grammar-file",
+    "json-schema-file",
+    "sampler-seq",
+}

@@ -19,8 +19,9 @@ from llamad.engine.vocabulary import EngineSettings, SamplingParams
 from tests.config.gguf_kit import write_model
 
 SHOWN = [row for row in options.ROWS if row.help]
-# What makes an engine but is no option: the path is the preset's, `extra` the tests'.
-NO_OPTION = {"path", "extra"}
+# What makes an engine but is no option: the path is the preset's, `extra` the tests', and llama-server has `min_keep` in
+# requests only.
+NO_OPTION = {"path", "extra", "min_keep"}
 # These reach the supervisor or the fitting of a load, not the engine.
 SUPERVISORS = {"sleep-idle-seconds": "sleep_idle_s", "unload-idle-seconds": "unload_idle_s"}
 FITTING = {"fit": ("off", False), "fit-target": ("5", (5 << 20,)), "fit-ctx": ("7", 7)}
@@ -84,6 +85,12 @@ TEXTS = {
     "chat-template-file": "/x",
     "typical-p": "0.5",
     "repeat-penalty": "1.5",
+    "samplers": "top_k;min-p;temp",
+    "sampler-seq": "kmt",
+    "dry-base": "2.5",
+    "dynatemp-exp": "2.5",
+    "adaptive-decay": "0.5",
+    "json-schema": "{}",
 }
 
 

@@ -11,7 +11,8 @@ from llamad.api.conversation import Conversation
 from llamad.api.generation import Generation
 from llamad.child.chat import choose_chat
 from llamad.child.instance_spec import N_CTX_DEFAULT_MAX, context_size, parse_spec
-from llamad.engine.vocabulary import EngineSettings, ModelFacts, SamplingParams
+from llamad.child.own_rules import own_defaults
+from llamad.engine.vocabulary import EngineSettings, ModelFacts, Rules, SamplingParams
 from llamad.errors import LlamadError
 
 BODY: dict[str, Any] = {"model": "m", "path": "/m.gguf", "token": "t", "transport": "tcp", "socket": ""}
@@ -75,7 +76,18 @@ def test_every_option_arrives() -> None:
         max_tokens=9,
         cache_prompt=False,
         sampling=SamplingParams(
-            5, 0.25, 6, 0.5, 0.125, 0.75, 8, 1.5, 1.0, 2.5, ((15, 1.5), (16, float("-inf"))), True
+            seed=5,
+            temperature=0.25,
+            top_k=6,
+            top_p=0.5,
+            min_p=0.125,
+            typical_p=0.75,
+            repeat_last_n=8,
+            repeat_penalty=1.5,
+            presence_penalty=1.0,
+            frequency_penalty=2.5,
+            logit_bias=((15, 1.5), (16, float("-inf"))),
+            ignore_eos=True,
         ),
     )
 
@@ -87,6 +99,43 @@ def test_other_spellings_mean_the_same() -> None:
     assert parsed.defaults.max_tokens == 3
 
 
+def test_samplers_have_their_own_notations() -> None:
+    parsed = spec(**{"samplers": "top_k;temp", "sampler-seq": "m", "dry-sequence-breaker": '["a", "\\n"]'})
+    assert parsed.defaults.sampling.samplers == ("top_k", "temperature")
+    assert parsed.defaults.sampling.dry_sequence_breakers == ("a", "\n")
+    assert spec(**{"sampler-seq": "mt"}).defaults.sampling.samplers == ("min_p", "temperature")
+    for text, breakers in (('"none"', ()), ('"\\\\n"', ("\n",)), ('"."', (".",))):
+        assert spec(**{"dry-sequence-breaker": text}).defaults.sampling.dry_sequence_breakers == breakers
+
+
+def test_rules_of_a_model_are_read_at_the_start(tmp_path: Path) -> None:
+    file = tmp_path / "rules"
+    file.write_text('{"properties": {"a": {}}}')
+    schema = Rules("json_schema", '{"properties":{"a":{}},"additionalProperties":false}')
+    assert own_defaults(spec(**{"json-schema-file": str(file)})).rules == schema
+    assert own_defaults(spec(**{"json-schema": file.read_text()})).rules == schema
+    assert own_defaults(spec(grammar='root ::= "x"')).rules == Rules("gbnf", 'root ::= "x"')
+    assert own_defaults(spec(**{"grammar-file": str(file)})).rules == Rules("gbnf", file.read_text())
+    assert own_defaults(spec()).rules is None
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"grammar": "x", "json-schema": "{}"}, "together"),
+        ({"grammar-file": "/nowhere/x"}, "/nowhere/x"),
+        ({"grammar-file": "/dev/zero"}, "more than"),
+        ({"json-schema": "nonsense"}, "json-schema"),
+        ({"json-schema": "[]"}, "a JSON object"),
+    ],
+    ids=str,
+)
+def test_rules_that_cannot_be_read_stop_the_start(options: dict[str, Any], word: str) -> None:
+    with pytest.raises(LlamadError, match=word) as caught:
+        own_defaults(spec(**options))
+    assert caught.value.kind == "bad-rules"
+
+
 @pytest.mark.parametrize(
     ("change", "word"),
     [
@@ -96,6 +145,9 @@ def test_other_spellings_mean_the_same() -> None:
         ({"options": {"ctx-size": "big"}}, "ctx-size"),
         ({"options": {"mmap": 1}}, "mmap"),
         ({"options": {"logit-bias": ["x"]}}, "logit-bias"),
+        ({"options": {"sampler-seq": "kz"}}, "'z'"),
+        ({"options": {"dry-sequence-breaker": "[5]"}}, "dry-sequence-breaker"),
+        ({"options": {"mirostat": "2"}}, "mirostat"),
     ],
     ids=str,
 )
