@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from llamad.config.option import Option, Scope
 from llamad.config.secrets import KeyList
-from llamad.config.values import Flag, Listing, Mode, Text
+from llamad.config.values import Duration, Flag, Listing, Mode, Size, Text
+from llamad.units import MIB
 
 _KEYS = "Keys"
 _PORT = "Public port"
@@ -34,6 +35,27 @@ ROWS: tuple[Option, ...] = (
         _PORT,
         default_text="llamad's own",
         setting="socket_group",
+        restart=True,
+    ),
+    Option(
+        "websocket-idle-seconds",
+        Duration(),
+        "seconds without a message after which a WebSocket is closed, 0 for never; an open one keeps its model loaded",
+        _DAEMON,
+        _PORT,
+        default=600.0,
+        setting="websocket_idle_s",
+        restart=True,
+    ),
+    Option(
+        "websocket-max-message-bytes",
+        Size(most=2**31),
+        "largest message on a WebSocket, also as 64M or 1GiB",
+        _DAEMON,
+        _PORT,
+        default=16 * MIB,
+        default_text="16MiB",
+        setting="websocket_message_bytes",
         restart=True,
     ),
     Option(

@@ -228,6 +228,8 @@ class Settings:
     max_queued: int = 512
     timeout_s: float = 3600.0
     max_body_bytes: int = 128 * 1024 * 1024
+    websocket_idle_s: float = 600.0
+    websocket_message_bytes: int = 16 * 1024 * 1024
     socket_mode: int = 0o660
     socket_group: str = ""
     ssl_key_file: str = ""

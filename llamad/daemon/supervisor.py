@@ -260,6 +260,8 @@ class Supervisor:
             workers=settings.workers,
             max_body_bytes=settings.max_body_bytes,
             timeout_s=int(settings.timeout_s),
+            websocket_idle_s=settings.websocket_idle_s,
+            websocket_message_bytes=settings.websocket_message_bytes,
             ssl_key_file=settings.ssl_key_file,
             ssl_cert_file=settings.ssl_cert_file,
             log_level=settings.log_level,
