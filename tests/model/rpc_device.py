@@ -41,8 +41,9 @@ class RpcDevice:
 
     def __init__(self, total_bytes: int) -> None:
         self.total_bytes = total_bytes
-        self.changes: list[dict[str, Any]] = []
+        self._changes: list[dict[str, Any]] = []
         """What the server said, from the first to the last (server.py)."""
+        self._asked = 0
         self._library = backend_library()
         self._port = 0
         self._arrived = threading.Condition()
@@ -109,17 +110,17 @@ class RpcDevice:
     @property
     def held_bytes(self) -> int:
         """In buffers of all its clients, now."""
-        return int(self.changes[-1]["held"]) if self.changes else 0
+        return int(self._said()[-1]["held"])
 
     @property
     def peak_bytes(self) -> int:
         """The most that was ever held."""
-        return max((int(change["held"]) for change in self.changes), default=0)
+        return max(int(change["held"]) for change in self._said())
 
     @property
     def refused_bytes(self) -> list[int]:
         """Each allocation that there was no memory for."""
-        return [int(change["bytes"]) for change in self.changes if change["event"] == "refuse"]
+        return [int(change["bytes"]) for change in self._said() if change["event"] == "refuse"]
 
     def wait_held(self, condition: Callable[[int], bool], within_s: float = 10.0) -> int:
         """What is held as soon as it is so that `condition` is true."""
@@ -134,17 +135,29 @@ class RpcDevice:
 
     def occupy(self, size: int) -> None:
         """Another program holds `size` bytes of it, and it says so."""
-        self._command("occupy", "occupied", size)
+        self._order("occupy", size)
+        self._said()
 
     def hide(self, size: int) -> None:
         """`size` bytes of what it says is free cannot be allocated, as when it is in fragments."""
-        self._command("hide", "hidden", size)
+        self._order("hide", size)
+        self._said()
 
-    def _command(self, verb: str, field: str, size: int) -> None:
+    def _said(self) -> list[dict[str, Any]]:
+        """All that the server has said up to now: it takes orders one by one, and `tell` is answered."""
+        self._asked += 1
+        self._order("tell", self._asked)
+        self._wait(self._has_answered, STOP_WITHIN_S)
+        return self._changes
+
+    def _has_answered(self) -> bool:
+        told = (change["bytes"] for change in reversed(self._changes) if change["event"] == "told")
+        return next(told, 0) == self._asked
+
+    def _order(self, verb: str, number: int) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{verb} {size}\n")
+        self._process.stdin.write(f"{verb} {number}\n")
         self._process.stdin.flush()
-        self._wait(lambda: bool(self.changes) and self.changes[-1][field] == size, STOP_WITHIN_S)
 
     def _wait(self, condition: Callable[[], Any], within_s: float) -> Any:
         with self._arrived:
@@ -159,7 +172,7 @@ class RpcDevice:
                 if change["event"] == "listening":
                     self._port = change["port"]
                 else:
-                    self.changes.append(change)
+                    self._changes.append(change)
                 self._arrived.notify_all()
         with self._arrived:
             self._arrived.notify_all()

@@ -52,6 +52,15 @@ def test_what_is_measured_is_what_the_device_gives(
         device.wait_held(lambda held: held == 0)
 
 
+def test_what_others_hold_is_told_as_not_free(smollm2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with RpcDevice(300 * MIB) as device:
+        device.show_to_children(monkeypatch)
+        device.occupy(100 * MIB)
+        found = measured(smollm2, {"ctx-size": 512})
+        told = {each["name"]: each for each in found["devices"]}[NAME]
+        assert (told["total_bytes"], told["free_bytes"]) == (300 * MIB, 200 * MIB)
+
+
 @pytest.mark.parametrize(
     ("room_mib", "n_ctx", "n_gpu_layers"),
     [

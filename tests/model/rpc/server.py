@@ -8,9 +8,11 @@ llama.cpp's server has one client at a time. A front on one port therefore passe
 they share the device. A client that dies is a connection that ends, and its buffers are freed.
 
 stdout: JSON lines. First `{"event": "listening", "port"}`, then one for each change, in the order of the changes:
-    {"event": "alloc" | "free" | "refuse" | "set", "bytes", "held", "occupied", "hidden", "total"}
+    {"event": "alloc" | "free" | "refuse" | "set" | "told", "bytes", "held", "occupied", "hidden", "total"}
 stdin: `occupy BYTES`: so much is held by somebody else, and told as not free;
-       `hide BYTES`: so much is told as free, but cannot be had (fragments). The process ends at the end of stdin.
+       `hide BYTES`: so much is told as free, but cannot be had (fragments);
+       `tell NUMBER`: answered by `told`, with the number as `bytes`, when all that happened before has been said.
+The process ends at the end of stdin.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import time
 from typing import Any, TextIO
 
 HOST = "127.0.0.1"
+FIRST_PORT = 20_000
 START_WITHIN_S = 10.0
 CHUNK_BYTES = 1 << 20
 _pointer, _size = ctypes.c_void_p, ctypes.c_size_t
@@ -76,6 +79,10 @@ class Account:
             self._numbers[field] = size
             self._tell("set", size)
 
+    def tell(self, number: int) -> None:
+        with self._lock:
+            self._tell("told", number)
+
     def say(self, document: dict[str, Any]) -> None:
         print(json.dumps(document), file=self._out, flush=True)
 
@@ -121,13 +128,18 @@ class Limit:
 
 
 class Servers:
-    """llama.cpp's servers, each for one connection at a time; as many as there ever were connections at once."""
+    """llama.cpp's servers, each for one connection at a time; as many as there ever were connections at once.
+
+    They take a fixed port each, and so have a loopback address of this process's own, where nobody else listens.
+    """
 
     def __init__(self, library: ctypes.CDLL, device: int) -> None:
         self._start = library.ggml_backend_rpc_start_server
         self._start.restype = None
         self._start.argtypes = [ctypes.c_char_p, ctypes.c_char_p, _size, _size, _pointer]
         self._devices = (_pointer * 1)(device)
+        self._address = _own_address(os.getpid())
+        self._count = 0
         self._idle: list[int] = []
         self._lock = threading.Lock()
 
@@ -138,7 +150,7 @@ class Servers:
         deadline = time.monotonic() + START_WITHIN_S
         while True:
             try:
-                return socket.create_connection((HOST, port)), port
+                return socket.create_connection((self._address, port)), port
             except ConnectionRefusedError:
                 if time.monotonic() > deadline:
                     raise
@@ -149,9 +161,9 @@ class Servers:
             self._idle.append(port)
 
     def _new(self) -> int:
-        with socket.create_server((HOST, 0)) as probe:
-            port: int = probe.getsockname()[1]
-        endpoint = f"{HOST}:{port}".encode()
+        port = FIRST_PORT + self._count
+        self._count += 1
+        endpoint = f"{self._address}:{port}".encode()
         arguments = (endpoint, None, 1, 1, self._devices)
         threading.Thread(target=self._start, args=arguments, daemon=True).start()
         return port
@@ -191,6 +203,10 @@ def accept(listener: socket.socket, servers: Servers) -> None:
         threading.Thread(target=serve, args=(client, servers), daemon=True).start()
 
 
+def _own_address(pid: int) -> str:
+    return f"127.{1 + pid // 65536 % 250}.{pid // 256 % 256}.{pid % 256}"
+
+
 def _slot(table: int, index: int) -> ctypes.c_void_p:
     return _pointer.from_address(table + index * ctypes.sizeof(_pointer))
 
@@ -210,8 +226,11 @@ def main(rpc_library: str, libggml: str, total: int) -> None:
     threading.Thread(target=accept, args=(listener, servers), daemon=True).start()
     account.say({"event": "listening", "port": listener.getsockname()[1]})
     for line in sys.stdin:
-        verb, size = line.split()
-        account.set({"occupy": "occupied", "hide": "hidden"}[verb], int(size))
+        verb, number = line.split()
+        if verb == "tell":
+            account.tell(int(number))
+        else:
+            account.set({"occupy": "occupied", "hide": "hidden"}[verb], int(number))
     # Threads are inside llama.cpp: there is nothing to tidy up for them.
     os._exit(0)
 
