@@ -32,6 +32,7 @@ def book_failure(s: SchedulerState, model: Model, event: ChildExited, now: float
     model.evict_one_more = False
     if not served or pause > 0:
         s.refuse_waiters(model, load_failed(model, now))
+    if not model.wanted:
         s.queue.leave(model.name)
     return process
 

@@ -178,6 +178,7 @@ def grant(s: SchedulerState, model: Model, key: LeaseKey, now: float) -> None:
 def sleep(s: SchedulerState, model: Model, now: float) -> None:
     """LOADED -> SLEEPING. What it holds stays on the books until it says what it gave back."""
     model.move("sleep", now)
+    model.slept = False
     model.reason = f"asleep: not used for {model.entry.sleep_idle_s:.0f} s"
     s.emit(Sleep(model.child))
     s.note("sleep", model.name, model.reason, child=model.child)
@@ -187,7 +188,10 @@ def sleep(s: SchedulerState, model: Model, now: float) -> None:
 def slept(s: SchedulerState, event: ChildSlept) -> None:
     """A sleeper holds what it says. One that has been woken meanwhile has its whole need on the books already."""
     model = s.by_child(event.child)
-    if model is not None and model.state is State.SLEEPING and event.effective is not None:
+    if model is None or model.state is not State.SLEEPING:
+        return
+    model.slept = True
+    if event.effective is not None:
         s.ledger.replace(event.child, added({PROCESSES: 1}, event.effective))
         s.note("slept", model.name, "has released its memory", child=event.child, held=dict(event.effective))
 

@@ -113,6 +113,8 @@ class Model:
     entry: ModelEntry
     state: State = State.UNLOADED
     child: int = 0
+    slept: bool = False
+    """A SLEEPING process has said what it still holds."""
     fingerprint: str = ""
     """Of the configuration that the process was started with."""
     progress: float = 0.0
@@ -178,6 +180,19 @@ class Model:
     def resident(self) -> bool:
         """Has a process that holds room."""
         return self.state not in (State.UNLOADED, State.MEASURING)
+
+    @property
+    def settled(self) -> bool:
+        """Its process holds what the books say. One that loads, or was stopped before it had loaded, holds less; one
+        that falls asleep, too, until it says how much."""
+        match self.state:
+            case State.LOADING:
+                return False
+            case State.STOPPING:
+                return self.progress == 1.0
+            case State.SLEEPING:
+                return self.slept
+        return True
 
     @property
     def idle(self) -> bool:

@@ -149,9 +149,7 @@ class Scheduler:
     def _read_memory(self, event: e.MemoryRead, now: float) -> None:
         s = self.state
         s.reading = False
-        s.ledger.read(
-            event.readings, settled=not any(m.state is State.LOADING for m in s.residents()), now=now
-        )
+        s.ledger.read(event.readings, settled=all(model.settled for model in s.residents()), now=now)
 
     # ---- reading
 

@@ -238,3 +238,49 @@ def test_bytes_believed_free_are_others_while_more_are_on_their_way_back() -> No
     m.kept_by_dead["gpu"] = 10 * GIB
     m.wait(0.3)
     assert m.spawned() == ["c"]
+
+
+class Blind(Machine):
+    """Devices that do not tell processes apart, and loads that have taken nothing yet."""
+
+    def read(self) -> tuple[DeviceReading, ...]:
+        free = 24 * GIB - self.others["gpu"]
+        return (DeviceReading("host", 32 * GIB, 32 * GIB), DeviceReading("gpu", 24 * GIB, free))
+
+
+def test_what_a_dropped_load_never_took_does_not_hide_what_others_hold() -> None:
+    m = Blind("a", "b", "c", takes={"a": (0, 9), "b": (0, 1), "c": (0, 21)})
+    m.others["gpu"] = 4 * GIB
+    m.load("a")
+    m.unload("a")
+    m.wait(1)
+    m.ask("b")
+    m.exit("a", signal=9)
+    m.wait(3)
+    m.ask("c")
+    assert m.spawned() == []
+    assert m.available("gpu") == 24 - 4 - 1
+
+
+def test_what_one_that_falls_asleep_gives_back_does_not_hide_what_others_hold() -> None:
+    m = Blind(ModelEntry("a", sleep_idle_s=5), "b", "c", takes={"a": (0, 9), "b": (0, 1), "c": (0, 21)})
+    m.others["gpu"] = 4 * GIB
+    m.loaded("a")
+    m.wait(6)
+    m.ask("b")
+    m.step(e.ChildSlept(m.child("a"), {"host": 0, "gpu": 0}))
+    m.wait(1)
+    m.ask("c")
+    assert m.available("gpu") == 24 - 4 - 1
+
+
+def test_an_order_that_a_crash_has_ended_leaves_the_queue() -> None:
+    d = Driver("a", "b", models_max=1, drain_after_s=5)
+    d.loaded("a")
+    d.ask("a")
+    d.ask("b")
+    d.wait(6)
+    ticket = d.load("a")
+    d.step(e.TicketDropped(ticket))
+    d.exit("a", signal=9)
+    assert d.spawned() == ["b"]
