@@ -7,7 +7,8 @@ honour.
   allows them, but no client asks for properties that it has not named, and a small model that may invent some does not
   come to an end. llama-server reads schemas this way, too. It is done only where nothing is combined: parts that
   complete each other would otherwise exclude each other.
-* Formats that JSON Schema does not define (`int32`, `password`) are notes to people and go.
+* What asks for nothing goes: formats that JSON Schema does not define (`int32`, `password`) are notes to people, and some
+  words mean nothing with certain values or without others.
 """
 
 from __future__ import annotations
@@ -49,6 +50,17 @@ FORMATS = frozenset(
 )
 """What JSON Schema 2020-12 defines."""
 
+_WITHOUT_EFFECT = {
+    "uniqueItems": False,
+    "unevaluatedProperties": True,
+    "unevaluatedItems": True,
+    "propertyNames": True,
+}
+_NEEDS = {"then": "if", "else": "if", "minContains": "contains", "maxContains": "contains"}
+_COUNTS = tuple(
+    f"{side}{what}" for side in ("min", "max") for what in ("Items", "Length", "Properties", "Contains")
+)
+
 Schema = Mapping[str, Any]
 
 
@@ -56,7 +68,7 @@ def schema_text(schema: Schema) -> str:
     """The schema's text for the engine. An empty one means any object. Raises RequestError for one nested too deep."""
     try:
         combined = any(_combines(each) for each in _all(schema))
-        ready = _rebuilt(schema or {"type": "object"}, _without_notes if combined else _closed)
+        ready = _rebuilt(schema or {"type": "object"}, _plain if combined else _closed)
         return msgspec.json.encode(ready).decode()
     except RecursionError:
         raise RequestError(
@@ -65,7 +77,7 @@ def schema_text(schema: Schema) -> str:
 
 
 def _closed(schema: dict[str, Any]) -> dict[str, Any]:
-    schema = _without_notes(schema)
+    schema = _plain(schema)
     properties = schema.get("properties")
     if not isinstance(properties, dict) or any(word in schema for word in _OPEN):
         return schema
@@ -78,11 +90,24 @@ def _closed(schema: dict[str, Any]) -> dict[str, Any]:
     return schema | {"additionalProperties": False}
 
 
-def _without_notes(schema: dict[str, Any]) -> dict[str, Any]:
-    name = schema.get("format")
-    if isinstance(name, str) and name not in FORMATS:
-        return {word: value for word, value in schema.items() if word != "format"}
-    return schema
+def _plain(schema: dict[str, Any]) -> dict[str, Any]:
+    return {word: _count(word, value) for word, value in schema.items() if not _asks_nothing(schema, word)}
+
+
+def _asks_nothing(schema: Schema, word: str) -> bool:
+    value = schema[word]
+    if word == "format":
+        return isinstance(value, str) and value not in FORMATS
+    if word in _WITHOUT_EFFECT:
+        return value is _WITHOUT_EFFECT[word]
+    if word == "if":
+        return "then" not in schema and "else" not in schema
+    return word in _NEEDS and _NEEDS[word] not in schema
+
+
+def _count(word: str, value: Any) -> Any:
+    """JSON does not tell 2 from 2.0, but who counts does."""
+    return int(value) if word in _COUNTS and isinstance(value, float) and value.is_integer() else value
 
 
 def _combines(schema: Schema) -> bool:

@@ -169,9 +169,9 @@ def _defaults(options: Mapping[str, Any]) -> Generation:
     )
 
 
-def _samplers(options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+def _samplers(options: Mapping[str, Any]) -> dict[str, Any]:
     """What is said in texts of their own: the order of samplers, and DRY's breakers (JSON, `"none"` for none)."""
-    found: dict[str, tuple[str, ...]] = {}
+    found: dict[str, Any] = {}
     if options.get("sampler-seq"):
         found["samplers"] = sampler_names(options["sampler-seq"])
     if options.get("samplers"):

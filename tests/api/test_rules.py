@@ -158,6 +158,28 @@ def test_notes_in_place_of_formats_go_and_real_formats_stay() -> None:
 
 
 @pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        ({"uniqueItems": False, "unevaluatedItems": True, "propertyNames": True}, {}),
+        ({"uniqueItems": True, "unevaluatedItems": False}, None),
+        ({"if": {}}, {}),
+        ({"then": {}, "else": {}}, {}),
+        ({"if": {}, "then": {}}, None),
+        ({"minContains": 2}, {}),
+        ({"contains": {}, "maxContains": 2.0}, {"contains": {}, "maxContains": 2}),
+        (
+            {"maxItems": 2.0, "minLength": 1.0, "minimum": 2.0},
+            {"maxItems": 2, "minLength": 1, "minimum": 2.0},
+        ),
+        ({"maxItems": 2.5}, None),
+    ],
+    ids=str,
+)
+def test_words_that_ask_for_nothing_go(schema: dict[str, Any], expected: dict[str, Any] | None) -> None:
+    assert prepared({"items": schema})["items"] == (schema if expected is None else expected)
+
+
+@pytest.mark.parametrize(
     "odd", [{"properties": 5}, {"allOf": 5}, {"items": [5]}, {"required": 5, **A}], ids=str
 )
 def test_nonsense_is_left_to_the_engine(odd: dict[str, Any]) -> None:
