@@ -82,9 +82,9 @@ class Memory:
         self._post(MemoryRead(tuple(readings)))
 
     def read_regularly(self, wanted: bool) -> None:
-        """Look again and again, whether anybody has to decide anything or not; or no more."""
+        """Look now, and again and again, whether anybody has to decide anything or not; or no more."""
         if wanted and self._timer is None:
-            self._timer = self._loop.call_later(READ_EVERY_S, self._read_again)
+            self._read_again()
         elif not wanted and self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -134,9 +134,11 @@ class Memory:
         return [(gpu.name, gpu.total) for gpu in self._gpus.read(self._loop.now())]
 
     def used(self) -> dict[int, dict[str, int]]:
-        """Bytes that each child really has now, by device."""
+        """Bytes that each child really has now, by device. GPUs are left alone where nobody books them."""
         children = list(self._children())
         used = {child.child: {HOST: self._host.used_by(child.pid).resident} for child in children}
+        if self._timer is None:
+            return used
         for gpu in self._gpus.read(self._loop.now()):
             for child, amount in self._ours(gpu, children):
                 used[child][gpu.name] = amount

@@ -307,6 +307,8 @@ def test_a_gpus_processes_are_ours_by_their_session(host: FakeHost) -> None:
     device = machine.book().device("CUDA0")
     assert (device.external, device.available) == (6 * GIB, 11 * GIB)
     assert machine.ledger.measured(1)["CUDA0"] == 6 * GIB
+    assert machine.memory.used() == {1: {"host": 0}, 2: {"host": 0}}, "nobody has asked for books"
+    machine.memory.read_regularly(True)
     assert machine.memory.used()[1]["CUDA0"] == 6 * GIB
 
 
@@ -347,14 +349,15 @@ def test_it_is_read_regularly_until_nobody_wants_it(host: FakeHost) -> None:
     machine = Machine(host)
     machine.memory.read_regularly(True)
     machine.memory.read_regularly(True)
+    assert len(machine.events) == 1
     for _ in range(3):
         machine.clock.now += READ_EVERY_S
         machine.loop.run_once(0)
-    assert len(machine.events) == 3
+    assert len(machine.events) == 4
     machine.memory.read_regularly(False)
     machine.clock.now += READ_EVERY_S
     machine.loop.run_once(0)
-    assert len(machine.events) == 3
+    assert len(machine.events) == 4
 
 
 def test_a_machine_that_says_nothing_has_no_host_on_its_books(host: FakeHost) -> None:
