@@ -5,6 +5,7 @@ from __future__ import annotations
 from llamad.core.events import ChildExited
 from llamad.core.model import Failure, Model, exit_words
 from llamad.core.policy import STABLE_AFTER_S, pause_s
+from llamad.core.refusals import device_numbers
 from llamad.core.state import Refusal, SchedulerState
 
 OUT_OF_MEMORY = "out-of-memory"
@@ -31,7 +32,7 @@ def book_failure(s: SchedulerState, model: Model, event: ChildExited, now: float
     model.out_of_memory = 0
     model.evict_one_more = False
     if not served or pause > 0:
-        s.refuse_waiters(model, load_failed(model, now))
+        s.refuse_waiters(model, load_failed(s, model, now))
     if not model.wanted:
         s.queue.leave(model.name)
     return process
@@ -43,7 +44,7 @@ def _reason(
     """Kind and message, the process's own if it had a last word."""
     if model.last_word is not None:
         return model.last_word
-    tail = f"; its last words: {event.tail.strip()[-TAIL_CHARS_MAX:]}" if event.tail.strip() else ""
+    tail = f"; its last words: {words}" if (words := _last_line(event.tail)) else ""
     if served:
         return "instance-died", process + tail
     if event.signal == SIGKILL and s.ledger.margin is not None:
@@ -53,6 +54,16 @@ def _reason(
             f"cannot load {model.name!r}: {process}, as the kernel does when memory runs out{tail}",
         )
     return "load-failed", f"cannot load {model.name!r}: {process}{tail}"
+
+
+def _last_line(tail: str) -> str:
+    """The last line that says something, cut at its end if need be."""
+    line = next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "")
+    return line if len(line) <= TAIL_CHARS_MAX else line[: TAIL_CHARS_MAX - 1] + "…"
+
+
+def _numbers(s: SchedulerState, model: Model, failure: Failure) -> dict[str, object]:
+    return device_numbers(s, model.need.minimum) if model.need and failure.kind == OUT_OF_MEMORY else {}
 
 
 def _retry(s: SchedulerState, model: Model, message: str) -> bool:
@@ -67,8 +78,8 @@ def _retry(s: SchedulerState, model: Model, message: str) -> bool:
     return True
 
 
-def load_failed(model: Model, now: float) -> Refusal:
-    """The answer to those who want a model that could not be loaded."""
+def load_failed(s: SchedulerState, model: Model, now: float) -> Refusal:
+    """The answer to those who want a model that could not be loaded; of memory it says what is needed and what there is."""
     failure = model.failure
     assert failure is not None
     return Refusal(
@@ -78,5 +89,5 @@ def load_failed(model: Model, now: float) -> Refusal:
         if failure.message.startswith("cannot")
         else f"cannot load {model.name!r}: {failure.message}",
         retry_after_s=max(0.0, failure.retry_at - now),
-        details={"failures": failure.count},
+        details={"failures": failure.count, **_numbers(s, model, failure)},
     )

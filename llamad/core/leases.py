@@ -83,7 +83,7 @@ def _want(s: SchedulerState, model: Model, event: LeaseAsked, now: float) -> Non
     if not autoload and not model.wanted and model.state is not State.SLEEPING:
         s.refuse(event.key, _not_loaded(model, "loading on request is off"))
     elif model.failure is not None and model.failure.retry_at > now:
-        s.refuse(event.key, load_failed(model, now))
+        s.refuse(event.key, load_failed(s, model, now))
     elif _wait(s, model, event, now):
         if model.child and event.avoid == model.child:
             _suspect(s, model, now)  # it drains, and the drain may be lifted

@@ -157,17 +157,19 @@ class Ledger:
         """Give back what a gone process held, once its devices no longer show it as somebody else's."""
         holding = self._held[child]
         assert holding.depart_by is not None
-        kept = [
-            name
+        kept = {
+            name: amount
             for name, amount in holding.amounts.items()
-            if not self._shown(name, amount, others.get(name))
-        ]
-        if not kept or now >= holding.depart_by:
-            self.replace(child, {})
+            if now < holding.depart_by and not self._shown(name, amount, others.get(name))
+        }
+        self.replace(child, kept)
+        if not kept:
             del self._held[child]
 
     def _shown(self, name: str, amount: int, others: int | None) -> bool:
         """The device has `amount` bytes less in the hands of others than it would, had they not come back."""
+        if name == HOST:
+            return True  # the kernel has taken back a process's memory before its end can be waited for
         return others is not None and others <= self._devices[name].external + (1 - SHOWN_SHARE) * amount
 
     # ---- the books

@@ -246,21 +246,25 @@ def press(s: SchedulerState, model: Model, now: float) -> None:
         s.note("stop", model.name, "did not terminate: killing", child=model.child)
 
 
-def drain(s: SchedulerState, model: Model, why: Drain, reason: str, now: float) -> None:
+def drain(s: SchedulerState, model: Model, why: Drain, cause: str, now: float) -> None:
     """Close a loaded model for new leases; it stops when the last one ends, which may be now.
+
+    `cause` completes "it drains …" and, when it has stopped, "it drained …".
 
     A weaker reason never replaces a stronger one: who was told to unload unloads, whatever else changes its mind.
     """
     if model.drain is None or why >= model.drain:
         model.drain = why
-        model.reason = reason
+        model.drain_cause = cause
+        model.reason = f"drains {cause}"
     if model.drain is Drain.ROOM:
         s.draining[model.name] = None
         if model.waiters:
             s.queue.join(model.name, now, model.entry.priority)  # behind the one it makes room for
     else:
         s.draining.pop(model.name, None)
-    s.note("drain", model.name, reason, leases=len(model.leases))
+    if not model.idle:
+        s.note("drain", model.name, f"drains {cause}", leases=len(model.leases))
     settle(s, model, now)
 
 
@@ -282,7 +286,7 @@ def settle(s: SchedulerState, model: Model, now: float) -> None:
     if s.stopping:
         stop(s, model, "stopped with the daemon", now)
     elif model.drain is not None:
-        stop(s, model, model.reason, now)
+        stop(s, model, f"drained {model.drain_cause}", now)
     else:
         s.mark_idle(model, now)
 

@@ -119,6 +119,7 @@ class Model:
     """Of the configuration that the process was started with."""
     progress: float = 0.0
     drain: Drain | None = None
+    drain_cause: str = ""
     stop_stage: StopStage = StopStage.NONE
     ordered: bool = False
     """Loading by order (an operator's, or at start): it goes on though nobody waits."""

@@ -23,7 +23,7 @@ from llamad.core.room import trim
 from llamad.core.state import Deadline, Refusal, SchedulerState, Timer
 from llamad.core.waiters import Ticket
 
-CHANGED = "drains: its configuration has changed"
+CHANGED = "as its configuration has changed"
 
 
 def load(s: SchedulerState, event: LoadAsked, now: float) -> None:
@@ -90,7 +90,7 @@ def unload(s: SchedulerState, event: UnloadAsked, now: float) -> None:
     elif model.idle or (model.state is State.LOADED and event.force):
         stop(s, model, "unloaded by an operator", now, hard=event.force)
     elif model.state is State.LOADED:
-        drain(s, model, Drain.UNLOAD, "unloaded by an operator", now)
+        drain(s, model, Drain.UNLOAD, "by order of an operator", now)
 
 
 def pin(s: SchedulerState, event: PinAsked, now: float) -> None:
@@ -205,7 +205,7 @@ def _remove(s: SchedulerState, model: Model, now: float) -> None:
     elif model.state is State.LOADING:
         stop(s, model, "removed from the configuration", now)
     elif model.state is not State.STOPPING:
-        drain(s, model, Drain.REMOVED, "drains: removed from the configuration", now)
+        drain(s, model, Drain.REMOVED, "as it was removed from the configuration", now)
 
 
 def _load_at_start(s: SchedulerState, entries: tuple[ModelEntry, ...], limits: Limits, now: float) -> None:

@@ -46,7 +46,7 @@ def too_large_refusal(s: SchedulerState, model: Model, need: Amounts) -> Refusal
                 f"cannot load {model.name!r}: {amount_words(name, amount)} needed on {name}, "
                 f"which has {amount_words(name, device.total)}{margin}"
             )
-            return Refusal("does-not-fit", 503, message, retry_after_s=60.0, details=_numbers(s, need))
+            return Refusal("does-not-fit", 503, message, retry_after_s=60.0, details=device_numbers(s, need))
     return None
 
 
@@ -56,10 +56,11 @@ def pins_refusal(s: SchedulerState, model: Model, pinned: Sequence[Model], short
     pins = ", ".join(repr(other.name) for other in sorted(pinned, key=lambda other: other.name))
     verb = "are" if len(pinned) > 1 else "is"
     message = f"cannot load {model.name!r}: {explain_shortage(s, need, short)}, and {pins} {verb} pinned"
-    return Refusal("all-pinned", 503, message, retry_after_s=30.0, details=_numbers(s, need))
+    return Refusal("all-pinned", 503, message, retry_after_s=30.0, details=device_numbers(s, need))
 
 
-def _numbers(s: SchedulerState, need: Amounts) -> dict[str, object]:
+def device_numbers(s: SchedulerState, need: Amounts) -> dict[str, object]:
+    """`{"devices": {name: {"need", "available"}}}` for programs, as far as the books know the devices."""
     available = s.ledger.available()
     return {
         "devices": {

@@ -284,8 +284,8 @@ class _Walk:
         for name, wanting in self._drains.items():
             if name not in s.draining and s.models[name].state is State.LOADED and wanting in s.queue:
                 waited_s = self._now - s.queue.since(wanting)
-                reason = f"drains to make room for {wanting!r}, which has waited {waited_s:.0f} s"
-                lifecycle.drain(s, s.models[name], Drain.ROOM, reason, self._now)
+                cause = f"to make room for {wanting!r}, which has waited {waited_s:.0f} s"
+                lifecycle.drain(s, s.models[name], Drain.ROOM, cause, self._now)
 
 
 def trim(s: SchedulerState, now: float) -> None:

@@ -15,6 +15,9 @@ from llamad.observe.events import EventRing, Happening
 
 log = logging.getLogger(__name__)
 
+SAID_ELSEWHERE = frozenset(("evict", "exited", "measure"))
+"""Kinds of notes that a neighbour's log line repeats: who is evicted also stops, who exits has been seen to end."""
+
 
 class DaemonState(Enum):
     """See `supervisor` for the transitions."""
@@ -70,7 +73,8 @@ class Announcer:
         """A decision of the scheduler's, or of the daemon itself (`model` "")."""
         wall = self._loop.clock.wall()
         self.events.append(Happening(wall, note.kind, note.model, note.text, note.numbers))
-        log.info("%s%s", f"{note.model}: " if note.model else "", note.text)
+        level = logging.DEBUG if note.kind in SAID_ELSEWHERE else logging.INFO
+        log.log(level, "%s%s", f"{note.model}: " if note.model else "", note.text)
         self.refresh()
 
     def refresh(self) -> None:

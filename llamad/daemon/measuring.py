@@ -46,6 +46,8 @@ class Measuring:
     child: int
     spec: ModelSpec
     key: str
+    log_began_at: int
+    """The number of the model's last log line from before it."""
     process: ChildProcess | None = None
     timer: Timer | None = None
     link: ChildLink = field(default_factory=ChildLink)
@@ -95,7 +97,8 @@ class Measurer:
             self._post(ChildExited(action.child, 0))
             return
         try:
-            self._start(Measuring(action.child, spec, key))
+            began_at = self._log_ring(spec.name).last_seq
+            self._start(Measuring(action.child, spec, key, began_at))
         except (OSError, ProtocolError) as error:
             self._post(ChildNotSpawned(action.child, f"cannot measure {spec.name!r}: {error}"))
 
@@ -196,7 +199,7 @@ class Measurer:
     def _exited(self, measuring: Measuring, ended: Exit) -> None:
         if measuring.timer is not None:
             measuring.timer.cancel()
-        tail = self._log_ring(measuring.spec.name).tail(TAIL_LINES, TAIL_CHARS)
+        tail = self._log_ring(measuring.spec.name).tail(TAIL_LINES, TAIL_CHARS, measuring.log_began_at)
         self._post(ChildExited(measuring.child, ended.exit_code, ended.signal, tail))
         self._running.pop(measuring.child, None)
 

@@ -63,6 +63,8 @@ class Instance:
     socket_path: str
     process: ChildProcess | None = None
     link: ChildLink = field(default_factory=ChildLink)
+    log_began_at: int = 0
+    """The number of the model's last log line from before it."""
     address: str = ""
     ready_payload: Mapping[str, Any] = field(default_factory=dict)
     stats: Mapping[str, Any] = field(default_factory=dict)
@@ -188,6 +190,7 @@ class Monitor:
     def _start(self, action: Spawn, spec: ModelSpec) -> None:
         child = action.child
         instance = Instance(child, spec, secrets.token_urlsafe(TOKEN_BYTES), self._socket_path(child))
+        instance.log_began_at = self.log_ring(spec.name).last_seq
         instance.process = self._spawner.spawn(
             self._commands.instance,
             "instance",
@@ -294,7 +297,7 @@ class Monitor:
         if ended.exit_code == wire.EXIT_OUT_OF_MEMORY and instance.link.state is not LinkState.EXITING:
             message = f"cannot run {name!r}: its process ran out of memory, and could not even say so"
             self._post(ChildFailed(instance.child, "out-of-memory", message))
-        tail = self.log_ring(name).tail(TAIL_LINES, TAIL_CHARS)
+        tail = self.log_ring(name).tail(TAIL_LINES, TAIL_CHARS, instance.log_began_at)
         self._post(ChildExited(instance.child, ended.exit_code, ended.signal, tail))
         self._instances.pop(instance.child, None)
         for watcher in self._watchers:

@@ -76,6 +76,12 @@ class LineRing(Ring[str]):
     def __init__(self, lines_max: int = 2000, bytes_max: int = 512 * 1024) -> None:
         super().__init__(lines_max, bytes_max, len)
 
-    def tail(self, lines: int, chars: int) -> str:
-        """The last lines as one text, cut at its beginning to `chars`."""
-        return "\n".join(entry.value for entry in self.last(lines))[-chars:]
+    def tail(self, lines: int, chars: int, after: int = 0) -> str:
+        """The last lines with a number above `after` as one text: as many whole ones as have room in `chars`."""
+        kept: list[str] = []
+        for entry in reversed(self.last(lines)):
+            chars -= len(entry.value) + 1
+            if entry.seq <= after or (kept and chars < 0):
+                break
+            kept.append(entry.value)
+        return "\n".join(reversed(kept))

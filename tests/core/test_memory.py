@@ -246,6 +246,7 @@ def test_out_of_memory_evicts_one_more_retries_once_and_then_gives_the_reason() 
     m.step(e.ChildFailed(m.child("c"), "out-of-memory", "cannot load 'c': cudaMalloc of 6 GiB failed"))
     m.exit("c", exit_code=1)
     assert (m.refusal().key, m.refusal().kind) == (key, "out-of-memory")
+    assert m.refusal().details["devices"]["gpu"]["need"] == 6 * GIB
     assert m.state("b") is State.LOADED
 
 
@@ -394,3 +395,14 @@ def test_a_device_that_cannot_tell_what_is_free_is_booked_by_promises_alone() ->
     m.exit("a")
     assert m.spawned() == ["b"], "nothing will ever show that its memory came back"
     assert m.available("gpu") == 8
+
+
+def test_host_memory_is_believed_when_the_process_is_gone_and_each_device_by_itself() -> None:
+    m = Machine("a", "b", takes={"a": (20, 4), "b": (20, 4)})
+    m.loaded("a")
+    m.kept_by_dead["host"] = 20 * GIB
+    m.kept_by_dead["gpu"] = 4 * GIB
+    m.exit("a", signal=9)
+    m.ask("b")
+    held = m.scheduler.state.ledger.departing()
+    assert held == {"gpu": 4 * GIB}, "the GPU still shows it, the host's lag is not waited for"

@@ -88,6 +88,7 @@ def test_reload_keeps_what_is_unchanged_and_drains_what_changed() -> None:
     assert d.granted() == []
     d.release(stream)
     assert d.asked_to_exit() == ["b"]
+    assert d.scheduler.state.models["b"].reason == "drained as its configuration has changed"
     d.exit("b")
     assert d.spawned() == ["b"]
     d.ready("b")

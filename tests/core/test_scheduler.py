@@ -314,3 +314,15 @@ def test_a_held_lease_survives_its_workers_reconnection() -> None:
     assert d.asked_to_exit() == ["a"]
     d.step(e.LeaseAnnounced(e.LeaseKey(7, 2), 999))
     assert len(d.seen(a.EndLease)) == 1
+
+
+def test_the_last_words_of_a_process_are_one_whole_line() -> None:
+    d = Driver("a")
+    d.ask("a")
+    d.exit("a", exit_code=1, tail="starting\nggml: cannot do it\n\n")
+    assert d.refusal().message.endswith("exited with status 1; its last words: ggml: cannot do it")
+    d.wait(2)
+    d.ask("a")
+    d.exit("a", exit_code=1, tail="x" * 1000)
+    assert len(d.refusal().message) < 450
+    assert d.refusal().message.endswith("…")

@@ -69,7 +69,9 @@ def test_the_tail_of_a_log() -> None:
     for text in ("one", "two", "three"):
         ring.append(text)
     assert ring.tail(2, 100) == "two\nthree"
-    assert ring.tail(2, 4) == "hree"
+    assert ring.tail(3, 10) == "two\nthree", "whole lines only"
+    assert ring.tail(3, 4) == "three", "but one at least"
+    assert ring.tail(3, 100, after=ring.last_seq - 1) == "three", "only what a later process said"
 
 
 def test_numbers_do_not_hide_fixed_fields() -> None:
