@@ -319,14 +319,17 @@ def test_after_a_storm_the_books_equal_what_lives() -> None:
         for model in models:  # one that is killed while it is measured loads unchecked, and may take too much
             assert daemon.ask(model)[0] == 200
         with sampled(daemon) as samples, ThreadPoolExecutor(4) as pool:
-            asked = [pool.submit(daemon.ask, rng.choice([*models]), take_s=0.02) for _ in range(150)]
+            over = threading.Event()
+            clients = [pool.submit(_ask_until, daemon, [*models], over, seed) for seed in range(4)]
             stopped: list[int] = []
             for _ in range(100):
                 _harm(daemon, rng, [*models], stopped)
             for pid in stopped:
                 _signal(pid, signal.SIGCONT)
-            statuses = [answer.result(60)[0] for answer in asked]
-        assert statuses.count(200) > 20, statuses
+            over.set()
+            statuses = set().union(*(client.result(60) for client in clients))
+        assert 200 in statuses
+        assert statuses <= {200, 502, 503}, "each was answered, if only with what had gone wrong"
         assert within_budget(samples)
         assert len(samples) > 20
         wait_until(lambda: _settled(daemon), within_s=20)
@@ -339,19 +342,30 @@ def test_after_a_storm_the_books_equal_what_lives() -> None:
         ]
         assert sorted(rows) == sorted(model["llamad"]["pid"] for model in alive)
         assert not daemon.zombies()
+        for model in models:
+            assert daemon.post("/models/load", model=model, wait=True)[0] == 200
+            assert daemon.ask(model)[0] == 200
+
+
+def _ask_until(daemon: Daemon, models: list[str], over: threading.Event, seed: int) -> set[int]:
+    """A client that goes on whatever it is told; the statuses of its answers."""
+    rng, statuses = random.Random(seed), set()
+    while not over.is_set():
+        statuses.add(daemon.ask(rng.choice(models), take_s=0.02)[0])
+    return statuses
 
 
 def _harm(daemon: Daemon, rng: random.Random, models: list[str], stopped: list[int]) -> None:
     pids = [row["pid"] for row in daemon.get("/ps")["processes"] if row["role"] in ("instance", "measure")]
     what = rng.random()
-    if what < 0.4 and pids:
+    if what < 0.3 and pids:
         _signal(rng.choice(pids), signal.SIGKILL)
-    elif what < 0.6 and pids:
+    elif what < 0.45 and pids:
         stopped.append(rng.choice(pids))
         _signal(stopped[-1], signal.SIGSTOP)
-    elif what < 0.7 and stopped:
+    elif what < 0.6 and stopped:
         _signal(stopped.pop(), signal.SIGCONT)
-    elif what < 0.9:
+    elif what < 0.75:
         daemon.post("/models/unload", model=rng.choice(models), force=rng.random() < 0.5)
     else:
         daemon.post("/models/load", model=rng.choice(models))
