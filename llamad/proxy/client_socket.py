@@ -3,6 +3,7 @@
 Each override names the behaviour of gunicorn 27.0 that it replaces; tests/process/test_proxy_websocket.py guards them:
 
 * masks come off in C, not byte by byte in Python (2 s for 10 MB, in which every stream of the worker stands still);
+* no frame is read before the client is accepted: what a hasty one sends would be answered before the handshake is;
 * an upgrade can be refused with an answer of the application's own (ASGI's `websocket.http.response`);
 * what waits to be relayed is bounded by bytes and not by messages, of which each may be large;
 * the reason of a client's close frame is told.
@@ -10,6 +11,7 @@ Each override names the behaviour of gunicorn 27.0 that it replaces; tests/proce
 
 from __future__ import annotations
 
+import asyncio
 from http import HTTPStatus
 from typing import Any
 
@@ -28,6 +30,11 @@ class ClientSocket(websocket.WebSocketProtocol):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self.scope.setdefault("extensions", {})["websocket.http.response"] = {}
         self._queued_bytes = 0
+        self._may_read = asyncio.Event()
+
+    async def _read_frames(self) -> None:
+        await self._may_read.wait()
+        await super()._read_frames()
 
     def _unmask(self, payload: bytes, masking_key: bytes) -> bytes:
         return apply_mask(payload, masking_key) if payload else payload
@@ -58,6 +65,8 @@ class ClientSocket(websocket.WebSocketProtocol):  # type: ignore[misc]
                 self.transport.close()
         else:
             await super()._send(message)
+            if self.accepted:
+                self._may_read.set()
 
     def _refuse(self, message: dict[str, Any]) -> None:
         if self.accepted:

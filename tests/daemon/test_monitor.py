@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,29 @@ from llamad.daemon.loop import Loop
 from llamad.daemon.monitor import Monitor, checked_address, load_progress
 from llamad.daemon.spawn import Commands, Spawner
 from llamad.errors import ProtocolError
-from llamad.wire.child import EXIT_OUT_OF_MEMORY
+from llamad.wire.child import EXIT_OUT_OF_MEMORY, Conversation
 from tests.daemon.parts import FailingKernel, children_left, open_fds, run_until
 
 READY = 'cmd_child_to_router:state:{"state":"ready","payload":{"address":"127.0.0.1:1"}}'
 LOADING = 'cmd_child_to_router:state:{"state":"loading","payload":{"stages":["text_model"],"current":"text_model","value":0.5}}'
+
+ENDED = 'cmd_child_to_router:conversation:{"ticket":7,"state":"ended"}'
+
+
+class Watching:
+    """Writes down what a watcher is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+
+    def progressed(self, names: Collection[str], value: float) -> None:
+        self.told.append((*names, value))
+
+    def reported(self, child: int, report: Conversation) -> None:
+        self.told.append((child, report.ticket, report.state))
+
+    def gone(self, child: int, how: str) -> None:
+        self.told.append((child, how))
 
 
 class Names:
@@ -77,6 +95,7 @@ def bench() -> Iterator[Bench]:
         {
             "good": f"echo '{LOADING}'; echo '{READY}'; read line; echo \"$line\" >&2; exit 0",
             "sleeper": f"echo '{READY}'; sleep 60",
+            "talker": f"echo '{LOADING}'; echo '{READY}'; echo '{ENDED}'; read line; echo \"$line\" >&2; exit 3",
             "broken": "echo 'cmd_child_to_router:state:{broken'; sleep 60",
             "twice": f"echo '{READY}'; echo '{LOADING}'; sleep 60",
             "elsewhere": f"echo '{READY.replace('127.0.0.1', '192.0.2.1')}'; sleep 60",
@@ -105,6 +124,20 @@ def test_a_whole_life(bench: Bench) -> None:
     assert (exited.exit_code, exited.signal) == (0, None)
     assert "cmd_router_to_child:exit" in exited.tail
     assert bench.monitor.instance(1) is None
+
+
+def test_watchers_hear_of_loads_conversations_and_ends(bench: Bench) -> None:
+    watching = Watching()
+    bench.monitor.tell(watching)
+    bench.spawn("talker")
+    bench.run_until(ChildReady)
+    assert bench.monitor.reach(1)[0] == "127.0.0.1:1"
+    bench.monitor.stop_conversation(1, 9)
+    assert 'cmd_router_to_child:stop:{"ticket":9}' in bench.run_until(ChildExited).tail
+    run_until(bench.loop, lambda: len(watching.told) == 3)
+    assert watching.told == [("talker", 0.5), (1, 7, "ended"), (1, "exit status 3")]
+    assert bench.monitor.reach(1) == ("", "")
+    bench.monitor.stop_conversation(1, 9)
 
 
 def test_role_and_token_come_by_the_pipe(bench: Bench) -> None:

@@ -218,6 +218,15 @@ def test_a_worker_that_is_killed_leaves_its_conversations_running(daemon: Llamad
     wait_until(lambda: leases(daemon) == 0)
 
 
+def test_a_sleeper_replays_without_waking(smollm2: Path) -> None:
+    with Llamad(f"[smol]\nmodel = {smollm2}\nctx-size = 512\nsleep-idle-seconds = 1\n") as daemon:
+        whole = converse(daemon, "sleeps", max_tokens=3).content
+        daemon.wait_state("smol", "sleeping", 30)
+        assert resume(daemon, "sleeps").content == whole
+        assert lookup(daemon, "sleeps")[0]["is_done"] is True
+        assert daemon.state("smol") == "sleeping"
+
+
 # ---- pings and progress, for clients that know nothing of them
 
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from llamad.child.link import Link
-from llamad.wire.child import Exit, Start, State, Stats, encode, parse_report
+from llamad.wire.child import Exit, Start, State, Stats, Stop, encode, parse_report
 from tests.conftest import wait_until
 from tests.process.child_kit import Child
 
@@ -152,3 +152,16 @@ def test_statistics_are_dropped_and_states_are_not_when_the_parent_does_not_read
     assert all(isinstance(parse_report(line), Stats) for line in lines)
     link.send(State("ready"))
     assert parse_report(os.read(parent, 4096)) == State("ready")
+
+
+def test_stops_reach_the_role_in_order(pipes) -> None:
+    (commands, parent), (_, reports) = pipes
+    link = Link(commands, reports, die=lambda status: None)
+    tickets: list[int] = []
+    os.write(parent, encode(Start("x")) + encode(Stop(1)))
+    link.start()
+    link.on_stop(tickets.append)
+    link.listen()
+    os.write(parent, encode(Stop(2)) + encode(Stop(3)))
+    assert wait_until(lambda: len(tickets) == 3 and tickets) == [1, 2, 3]
+    os.close(parent)
