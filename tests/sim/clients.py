@@ -14,17 +14,26 @@ if TYPE_CHECKING:
 
 REQUEST_TAKES_S = 90.0
 """The longest request, in any world."""
+DETACHED = 0
+"""The worker of leases that belong to none."""
 
 
 @dataclass
 class Lease:
-    """One request. `model` is the id that the asked name stands for."""
+    """One request. `model` is the id that the asked name stands for.
+
+    `keeps`: while it is held its process is busy. `uses`: its end is the model's last use. `slot`: it takes a slot. `load`
+    is False for one that only reads, which does none of these.
+    """
 
     key: LeaseKey
     model: str
     asked_at: float
     leapt_s: float
     load: bool = True
+    keeps: bool = True
+    uses: bool = True
+    slot: bool = True
     autoload: bool | None = None
     avoid: int = 0
     child: int = 0
@@ -43,10 +52,12 @@ class Clients:
         """Granted and not over, by child."""
         self.workers = [1, 2]
         self._numbers = 0
+        self._served_by: list[int] = []
+        """Children that ever served somebody."""
 
     def users(self, child: int) -> list[Lease]:
-        """Leases on `child`; reading is no use."""
-        return [lease for lease in self.holding.get(child, {}).values() if lease.load]
+        """Leases that keep `child` busy."""
+        return [lease for lease in self.holding.get(child, {}).values() if lease.keeps]
 
     def waiters(self, model: str) -> list[Lease]:
         return [lease for lease in self.waiting.values() if lease.model == model and lease.load]
@@ -56,7 +67,8 @@ class Clients:
     def ask(self, name: str, **fields: Any) -> Lease:
         """A request for the model or alias `name`, right now."""
         lease = self._new(name.split(":")[0])
-        lease.load = fields.get("load", True)
+        lease.load = lease.keeps = lease.uses = fields.get("load", True)
+        lease.slot = fields.get("slot", True)
         lease.autoload, lease.avoid = fields.get("autoload"), fields.get("avoid", 0)
         self.waiting[lease.key] = lease
         self.w.step(e.LeaseAsked(lease.key, name, **fields))
@@ -74,8 +86,10 @@ class Clients:
             fields["load"] = False
         if rng.random() < 0.05:
             fields["autoload"] = rng.random() < 0.5
-        if rng.random() < 0.05 and self.w.processes.all:
-            fields["avoid"] = rng.randrange(1, len(self.w.processes.all) + 1)
+        if rng.random() < 0.05 and self._served_by:
+            fields["avoid"] = rng.choice(self._served_by)
+        if rng.random() < 0.05:
+            fields["slot"] = False
         if rng.random() < 0.5:
             fields["client"] = rng.choice("xyz")
         names = self.w.names
@@ -100,7 +114,7 @@ class Clients:
         mine = self.holding.get(lease.child, {})
         mine.pop(lease.key, None)
         process = self.w.processes.live.get(lease.child)
-        if process is not None and lease.load:
+        if process is not None and lease.uses:
             process.used_at = self.w.now
 
     def repeat(self) -> None:
@@ -128,8 +142,12 @@ class Clients:
     def granted(self, action: a.GrantLease) -> None:
         lease = self._answered(action.key)
         self._hold(lease, action.child)
+        if lease.keeps and (not self._served_by or self._served_by[-1] != action.child):
+            self._served_by.append(action.child)
         takes_s = self.w.rng.choice([0.01, 0.5, 5.0, 60.0]) * self.w.rng.uniform(0.5, 1.5)
         self.w.later(takes_s, lambda: self._served(lease))
+        if lease.uses and self.w.rng.random() < 0.05:
+            self.w.later(self.w.rng.uniform(0, takes_s), lambda: self._detach(lease))
 
     def _hold(self, lease: Lease, child: int) -> None:
         lease.child = child
@@ -144,6 +162,36 @@ class Clients:
             return
         self._end(lease)
         self.w.step(e.LeaseReleased(lease.key))
+
+    def _detach(self, lease: Lease) -> None:
+        """The worker leaves it to the daemon (a conversation whose client hung up)."""
+        if lease.over:
+            return
+        self._numbers += 1
+        before, lease.key = lease.key, LeaseKey(DETACHED, self._numbers)
+        self.leases[lease.key] = lease
+        mine = self.holding[lease.child]
+        del mine[before]
+        if lease.slot:
+            mine[lease.key] = lease
+        else:  # one that takes no slot cannot go on by itself
+            self._end(lease)
+        self.w.seen["detached"] += 1
+        self.w.step(e.LeaseDetached(before, lease.key))
+
+    def follow(self) -> None:
+        """Somebody reads on where a conversation went on without them, if its process is still there."""
+        children = [child for child in self._served_by[-5:] if not self.w.processes.all[child].measures]
+        if not children or self.w.stopping:
+            return
+        child = self.w.rng.choice(children)
+        process = self.w.processes.all[child]
+        lease = self._new(process.model)
+        lease.load = lease.uses = False
+        lease.keeps = process.ready and not process.gone
+        self.waiting[lease.key] = lease
+        self.w.seen["followed"] += 1
+        self.w.step(e.LeaseFollowed(lease.key, child))
 
     def refused(self, action: a.RefuseLease) -> None:
         self._end(self._answered(action.key))
@@ -178,7 +226,7 @@ class Clients:
             self._end(lease)
         self.w.step(e.WorkerLost(worker))
         if rng.random() < 0.5:
-            held = [lease for lease in mine if lease.answered and lease.load]
+            held = [lease for lease in mine if lease.answered and lease.uses]
             self.w.later(rng.uniform(0, 3), lambda: self._announce(successor, held))
 
     def _announce(self, worker: int, held: list[Lease]) -> None:

@@ -63,21 +63,15 @@ class Memory:
 
     def _deliver(self, readings: tuple[DeviceReading, ...], looked_at: float) -> None:
         self.read_at = self.w.now
-        settled = not self.w.processes.any_loading()
+        settled = self.w.processes.settled()
+        departing = self.w.scheduler.state.ledger.departing()
         for reading in readings:
             if reading.ours:
                 self._told.add(reading.name)
             tells = settled or reading.name in self._told
-            if tells and not self._departing(reading.name):
+            if tells and not departing.get(reading.name):
                 self._known_at[reading.name] = looked_at
         self.w.step(MemoryRead(readings))
-
-    def _departing(self, device: str) -> bool:
-        """A gone process still counts there."""
-        return any(
-            process.gone and process.claim.get(device) and self.w.now < process.gone_at + BELIEVED_AFTER_S
-            for process in self.w.processes.holding.values()
-        )
 
     # ---- how far the books can know it
 

@@ -32,6 +32,8 @@ class Process:
     measures: bool = False
     ready: bool = False
     asleep: bool = False
+    slept: bool = False
+    """It has said so."""
     hangs: bool = False
     gone: bool = False
     gone_at: float = 0.0
@@ -49,7 +51,7 @@ class Process:
     failed_at: float | None = None
     """When it said that it is about to exit, in time awake."""
     wanted_at: float = float("-inf")
-    """When somebody last waited for it."""
+    """When somebody last waited for it, in time awake."""
     ready_at: float | None = None
     used_at: float = 0.0
     """When it was last ready, or the last use of it ended."""
@@ -85,8 +87,11 @@ class Processes:
         grows = rng.choice([1.0, 1.0, 1.5])
         return small, {name: int(amount * grows) for name, amount in small.items()}
 
-    def any_loading(self) -> bool:
-        return any(process.loading and not process.leaving for process in self.live.values())
+    def settled(self) -> bool:
+        """All hold what they were promised or said: none loads, and none is just falling asleep."""
+        return not any(
+            process.loading or (process.asleep and not process.slept) for process in self.live.values()
+        )
 
     def of(self, model: str) -> Process | None:
         """The model's process, if it has one."""
@@ -144,7 +149,8 @@ class Processes:
             return
         wants = self._wants(process)
         booked = not self.w.calm or self.w.operators.limits.margin_bytes is not None
-        if booked and any(self.w.memory.free(name) < amount for name, amount in wants.items()):
+        own = process.holds  # of one that was woken before it had gone to sleep
+        if booked and any(self.w.memory.free(name) + own.get(name, 0) < n for name, n in wants.items()):
             self.w.seen["out of memory"] += 1
             self._out_of_memory(process)
             return
@@ -211,7 +217,7 @@ class Processes:
 
     def sleep(self, action: a.Sleep) -> None:
         process = self.all[action.child]
-        process.asleep, process.ready = True, False
+        process.asleep, process.ready, process.slept = True, False, False
         if not process.hangs:
             self.w.later(self.w.rng.uniform(0, 2), lambda: self._slept(process))
 
@@ -228,6 +234,7 @@ class Processes:
             effective is not None and not process.leaving
         ):  # who leaves gives all back at once, when it is gone
             process.claim = dict(effective)
+        process.slept = True
         self.w.step(e.ChildSlept(process.child, effective))
 
     def wake(self, action: a.Wake) -> None:
@@ -304,7 +311,7 @@ class Processes:
         self.w.memory.process_changed(process)
         release_s = self.w.rng.choice([0.0, 0.0, 0.3, RELEASE_TAKES_S if self.w.chaos else 1.0])
         self.w.later(release_s, lambda: self._released(process))
-        if release_s > BELIEVED_AFTER_S:
+        if release_s > BELIEVED_AFTER_S or not self.w.memory.tells_apart:
             self.w.later(BELIEVED_AFTER_S, lambda: self.w.memory.disturb_books(process.holds))
 
     def _released(self, process: Process) -> None:

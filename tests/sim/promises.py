@@ -51,7 +51,8 @@ class Promises:
         self.waits = Waits(self)
         self._suspected: dict[int, float] = {}
         """When somebody first asked for another process than this one."""
-        self._loads: dict[int, str] = {}
+        self._loads: dict[int, tuple[str, float]] = {}
+        """Orders to load that are not answered: the model, and when."""
         self._actions_max = 0
         self._checks: dict[type[Any], Callable[[Any], None]] = {
             a.Spawn: self._spawn,
@@ -84,15 +85,17 @@ class Promises:
         match event:
             case e.LoadAsked():
                 self.ordered.add(event.model)
-                self._loads[event.ticket] = event.model
+                self._loads[event.ticket] = (event.model, self.w.now)
             case e.TicketDropped():
                 self._loads.pop(event.ticket, None)
-            case e.LeaseAsked() if event.avoid:
+            case e.LeaseAsked() if event.avoid and self.w.processes.all[event.avoid].ready:
                 self._suspected.setdefault(event.avoid, self.w.now)
             case e.UnloadAsked():
                 self.ordered.discard(event.model)
-            case e.ModelsConfigured(starting=True):
-                self.ordered |= {entry.name for entry in event.models if entry.load_on_startup}
+            case e.ModelsConfigured():
+                self.ordered &= {entry.name for entry in event.models}
+                if event.starting:
+                    self.ordered |= {entry.name for entry in event.models if entry.load_on_startup}
         self.failures.before(event)
 
     def answered(self, event: e.Event, actions: Sequence[a.Action]) -> None:
@@ -143,9 +146,13 @@ class Promises:
         self.rooms.waking(process)
 
     def _require_wanted(self, model: str) -> None:
-        ordered = model in self.ordered or model in self._loads.values()
+        ordered = model in self.ordered or bool(self.load_orders(model))
         wanted = ordered or bool(self.w.clients.waiters(model))
         self.require(wanted, f"{model} is loaded for nobody")
+
+    def load_orders(self, model: str) -> list[float]:
+        """When each of the orders to load it was given that are not answered yet."""
+        return [at for name, at in self._loads.values() if name == model]
 
     def _measure(self, action: a.Measure) -> None:
         w = self.w
@@ -203,8 +210,11 @@ class Promises:
         self.require(
             process.model == lease.model == action.model, f"{lease.model} was asked, {action} granted"
         )
+        self.require(not process.gone, f"granted on a process of {lease.model} that is gone")
+        if isinstance(self.event, e.LeaseFollowed):
+            return
         there = process.ready or (not lease.load and process.asleep)
-        self.require(there and not process.gone, f"granted on a process of {lease.model} that is not there")
+        self.require(there, f"granted on a process of {lease.model} that does not serve")
         if not lease.load:
             return
         self.require(not process.leaving, f"granted on a process of {lease.model} that leaves")
@@ -212,10 +222,11 @@ class Promises:
             entry is not None and process.fingerprint == entry.fingerprint,
             f"granted on a process of {lease.model} with another configuration",
         )
-        since_s = self.w.now - self._suspected.get(lease.avoid, self.w.now)
+        since_s = self.w.now - self._suspected.get(lease.avoid, float("-inf"))
         sure = lease.avoid != action.child or since_s >= SUSPECT_AFTER_S - EPSILON_S
         self.require(sure, f"{action.key} was sent at once to the process that it saw dying")
-        self.waits.granting(action.child, entry)
+        if lease.slot:
+            self.waits.granting(action.child, entry)
 
     def _require_waiting(self, key: e.LeaseKey) -> None:
         self.require(key in self.w.clients.waiting, f"{key} was answered twice, or after it left")
@@ -237,8 +248,9 @@ class Promises:
 
     def _answer(self, action: a.AnswerTicket) -> None:
         self.require(action.ticket in self.w.operators.tickets, f"ticket {action.ticket} answered twice")
-        if (model := self._loads.pop(action.ticket, None)) is not None and not action.kind:
-            self.ordered.discard(model)
+        order = self._loads.pop(action.ticket, None)
+        if order is not None and action.kind != "queue-timeout":
+            self.ordered.discard(order[0])
         self.require(not action.kind or action.message.startswith("cannot"), f"an answer of no use: {action}")
 
     # ---- notes

@@ -18,7 +18,7 @@ EPSILON_S = 1e-6
 LAST_WORDS_S_MAX = 10.0
 MEASURE_S_MAX = 60.0
 WANTED_S = 1.0
-LATE_S = 0.5
+LATE_S = 1.0
 """Ticks of a chaotic world may be a little late."""
 STEPS_A_SECOND_MAX = 100
 REREAD_S = 1.0
@@ -41,7 +41,8 @@ class Waits:
     def since(self, model: str) -> float:
         """Since when it has been in the queue, or somebody has waited for it."""
         waiters = self.p.w.clients.waiters(model)
-        oldest = min((lease.asked_at for lease in waiters), default=self.p.w.now)
+        asked_at = [lease.asked_at for lease in waiters] + self.p.load_orders(model)
+        oldest = min(asked_at, default=self.p.w.now)
         return min(oldest, self._since.get(model, self.p.w.now))
 
     def bound_s(self) -> float:
@@ -53,7 +54,7 @@ class Waits:
     def granting(self, child: int, entry: ModelEntry | None) -> None:
         process = self.p.w.processes.all[child]
         limit = (entry.concurrency_limit if entry else 0) or (process.slots + 1 if process.slots else 0)
-        running = len(self.p.w.clients.users(child))
+        running = sum(lease.slot and lease.uses for lease in self.p.w.clients.users(child))
         self.p.require(
             not limit or running < limit, f"{running} requests run on {process.model}, {limit} may"
         )
@@ -94,7 +95,9 @@ class Waits:
         for name in state.queue:
             self._since[name] = since[name] if name in since else self.since(name)
             self._joined[name] = joined.get(name, now)
-        self.p.require(bool(state.queue) or not state.draining, f"{[*state.draining]} drain for nobody")
+        self.p.require(
+            bool(state.queue or state.stopping) or not state.draining, f"{[*state.draining]} drain for nobody"
+        )
         if self.p.w.calm and self._joined:
             longest_s = now - min(self._joined.values())
             self.longest_calm_s = max(self.longest_calm_s, longest_s)
@@ -107,8 +110,8 @@ class Waits:
         if entry is None or not idle or not (entry.sleep_idle_s or entry.unload_idle_s):
             return
         if self.p.w.scheduler.state.models[process.model].wanted:
-            process.wanted_at = self.p.w.now
-        lately = self.p.w.now <= process.wanted_at + WANTED_S
+            process.wanted_at = self.p.w.agenda.awake_s
+        lately = self.p.w.agenda.awake_s <= process.wanted_at + WANTED_S
         if lately or self.p.w.clients.users(process.child):
             return
         idle_s = self.p.w.now - process.used_at
@@ -125,9 +128,12 @@ class Waits:
         """Who is asked to leave is gone, or killed, when its stop-timeout is over."""
         if process.asked_at is None or process.killed:
             return
-        waited_s = self.p.w.agenda.awake_s - process.asked_at
+        waited_s, entry = self.p.w.agenda.awake_s - process.asked_at, self.p.w.operators.entry(process.model)
+        limit_s = max(
+            process.stop_timeout_s, entry.stop_timeout_s if entry else 0.0
+        )  # a reload may change it
         self.p.require(
-            waited_s <= process.stop_timeout_s + LATE_S,
+            waited_s <= limit_s + LATE_S,
             f"{process.model} was asked to leave {waited_s:.1f} s ago",
         )
 

@@ -140,6 +140,7 @@ class World:
         happenings: tuple[tuple[float, Callable[[], None]], ...] = (
             (1.0, self.clients.lose_worker),
             (2.0, self.clients.repeat),
+            (2.0, self.clients.follow),
             (3.0, self.operators.order),
             (1.0, self.operators.reload),
             (1.0, self.operators.pin),
