@@ -154,5 +154,4 @@ def test_what_is_held_is_what_the_process_has(daemon: Llamad, sizes: Sizes) -> N
     assert memory["held_bytes"] == pytest.approx(sizes.smol, rel=0.05)
     assert memory["measured_bytes"] == memory["held_bytes"] + memory["discrepancy_bytes"]
     assert 0.2 < memory["measured_bytes"] / memory["held_bytes"] < 1.5
-    plan = daemon.admin("GET", "/plan/gemma")
-    assert (plan["outcome"], plan["evictions"]) in (("evicts", ["smol"]), ("measures", []))
+    assert daemon.admin("GET", "/plan/gemma")["outcome"] == "measures"
