@@ -14,8 +14,6 @@ from typing import Any
 
 import psutil
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed, ConnectionClosedError, ConnectionClosedOK, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
@@ -269,56 +267,6 @@ def test_a_broken_handshake(front: Front, headers: dict[str, str], status: int) 
     with Client(front.port) as client:
         client.send("GET", "/echo?model=a", connection="Upgrade", upgrade="websocket", **headers)
         assert client.answer()[0] == status
-
-
-# ---- broken frames
-
-MASK = b"\0\0\0\0"
-
-
-@pytest.mark.parametrize(
-    ("frames", "code"),
-    [
-        (b"\x81\x01x", 1002),  # not masked
-        (b"\x83\x80" + MASK, 1002),  # a reserved opcode
-        (b"\xc1\x80" + MASK, 1002),  # an extension that nobody agreed on
-        (b"\x80\x80" + MASK, 1002),  # nothing to continue
-        (b"\x01\x80" + MASK + b"\x81\x80" + MASK, 1002),  # a message within a message
-        (b"\x09\x80" + MASK, 1002),  # a ping in parts
-        (b"\x81\xfe\x00\x05" + MASK, 1002),  # a length that is longer than need be
-        (b"\x81\xff" + b"\x80" + bytes(7) + MASK, 1002),  # a negative length
-        (b"\x82\xff" + (1 << 40).to_bytes(8) + MASK, 1009),
-        (b"\x81\x81" + MASK + b"\xff", 1007),  # no UTF-8
-        (b"\x88\x81" + MASK + b"x", 1002),  # half a close code
-    ],
-)
-def test_broken_frames_end_their_own_socket_only(
-    front: Front, supervisor: FakeSupervisor, echo: EchoInstance, frames: bytes, code: int
-) -> None:
-    with open_at(front, "/echo") as healthy, Client(front.port) as client:
-        client.send(
-            "GET", "/echo?model=org%2Fmodel%3AQ4", connection="Upgrade", upgrade="websocket",
-            sec_websocket_version="13", sec_websocket_key="dGhlIHNhbXBsZSBub25jZQ==",
-        )  # fmt: skip
-        assert client.head()[0] == 101
-        for byte in frames:
-            client.socket.sendall(bytes([byte]))
-        assert client.read_exactly(4)[2:] == code.to_bytes(2)
-        assert released(supervisor)
-        healthy.send("hello")
-        assert healthy.recv(10) == "hello"
-
-
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.binary(max_size=200))
-def test_any_bytes_after_the_handshake(front: Front, echo: EchoInstance, noise: bytes) -> None:
-    with Client(front.port) as client:
-        client.send(
-            "GET", "/echo?model=org%2Fmodel%3AQ4", connection="Upgrade", upgrade="websocket",
-            sec_websocket_version="13", sec_websocket_key="dGhlIHNhbXBsZSBub25jZQ==",
-        )  # fmt: skip
-        client.socket.sendall(noise)
-        assert client.head()[0] == 101
 
 
 # ---- keys and origins
