@@ -20,7 +20,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 from llamad.engine import gbnf
 from llamad.engine.narrow import Ids, Row
 from llamad.engine.vocabulary import Rules
-from llamad.errors import LlamadError, RequestError
+from llamad.errors import RequestError
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
@@ -90,7 +90,7 @@ class Matcher:
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            raise LlamadError(
+            raise RequestError(
                 f"cannot follow the request's rules any further: {_short(self._matcher.get_error())}",
                 kind="constraint-failed",
             )

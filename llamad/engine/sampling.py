@@ -23,7 +23,7 @@ from llamad.engine.logprobs import Ranked, after_sampling, before_sampling
 from llamad.engine.narrow import Ids, Row
 from llamad.engine.stages import Stage, look_back, recipe
 from llamad.engine.vocabulary import SamplingParams, Wanted
-from llamad.errors import LlamadError
+from llamad.errors import RequestError
 
 
 class Chain(Protocol):
@@ -187,7 +187,9 @@ class Sampler:
         return self._constraint is not None and self._constraint.complete
 
     def sample(self, row: Row) -> Choice:
-        """Choose a token; changes `row`. Raises LlamadError (kind `no-token`) where none is possible."""
+        """Choose a token; changes `row`. Raises RequestError (kind `no-token`) where what is
+        forbidden and what is demanded leave none, or where a constraint is too
+        expensive to follow."""
         wanted = self._wanted
         changes = bool(self._bias) or bool(self._edits)
         original = row.copy() if wanted is not None and changes and not wanted.after_sampling else row
@@ -236,5 +238,5 @@ class Sampler:
         return after_sampling(*self._chain.chances(), token, self._wanted.n)
 
 
-def _no_token(reason: str) -> LlamadError:
-    return LlamadError(f"cannot choose a token: {reason}", kind="no-token")
+def _no_token(reason: str) -> RequestError:
+    return RequestError(f"cannot choose a token: {reason}", kind="no-token")
