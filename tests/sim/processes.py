@@ -309,6 +309,7 @@ class Processes:
         if not process.holds:
             return
         self.w.memory.process_changed(process)
+        process.holds.pop("host", None)  # the kernel has taken that back before an end can be waited for
         release_s = self.w.rng.choice([0.0, 0.0, 0.3, RELEASE_TAKES_S if self.w.chaos else 1.0])
         self.w.later(release_s, lambda: self._released(process))
         if release_s > BELIEVED_AFTER_S or not self.w.memory.tells_apart:

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 FRESH_S = 0.1
 EPSILON_S = 1e-6
-FOR_ROOM = "unloaded to make room"
 
 
 class Rooms:
@@ -58,7 +57,7 @@ class Rooms:
     # ---- who leaves
 
     def noted(self, note: a.Note) -> None:
-        if note.kind == "stop" and note.text.startswith(FOR_ROOM):
+        if note.kind == "evict":
             self._evicted(note)
         elif note.kind == "stop" and note.text.startswith("unloaded: not used for"):
             self._idled(note)
