@@ -136,5 +136,8 @@ def _refused(rules: Rules, reason: str) -> RequestError:
 
 
 def _short(reason: str) -> str:
+    if reason.startswith("panic:"):
+        # Its symbols are counted with 16 bits.
+        return "it has too many parts"
     reason = " ".join(reason.replace("<non-verbose/>", "").split())
     return reason if len(reason) <= _REASON_CHARS_MAX else reason[:_REASON_CHARS_MAX] + "…"

@@ -121,6 +121,12 @@ def test_rules_that_become_too_expensive_are_an_error_and_not_a_long_wait() -> N
         go_on()
 
 
+def test_rules_with_too_many_parts_are_refused() -> None:
+    words = " | ".join(f'"word number {number} is here"' for number in range(5000))
+    with pytest.raises(RequestError, match="cannot honour the grammar: it has too many parts"):
+        GUIDE.compile(Rules("gbnf", f"root ::= {words}"))
+
+
 def test_unknown_rules_are_refused() -> None:
     with pytest.raises(RequestError, match="kind 'xml'"):
         GUIDE.compile(Rules("xml", "<a/>"))
