@@ -16,7 +16,7 @@ from http import HTTPStatus
 from typing import Any
 
 from gunicorn.asgi import websocket
-from websockets.frames import apply_mask
+from websockets.frames import apply_mask  # type: ignore[attr-defined] # the C version where there is one
 
 QUEUED_BYTES_MAX = 256 * 1024
 

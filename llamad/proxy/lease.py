@@ -13,7 +13,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
@@ -227,9 +227,10 @@ class LeaseClient:
             "lost the supervisor: %d requests in wait fail, %d go on", len(self._asked), len(self._held)
         )
         asked, self._asked = self._asked, {}
-        for answer in [*asked.values(), *self._questions.values()]:
-            if not answer.done():
-                answer.set_exception(_supervisor_gone())
+        waiting: list[asyncio.Future[Any]] = [*asked.values(), *self._questions.values()]
+        for future in waiting:
+            if not future.done():
+                future.set_exception(_supervisor_gone())
 
     # ---- connecting
 

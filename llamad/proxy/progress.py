@@ -94,8 +94,9 @@ class Progress:
 
     async def _changed_or(self, opening: asyncio.Future[None], timeout_s: float | None = None) -> None:
         change = asyncio.ensure_future(self._changed.wait())
+        first: set[asyncio.Future[Any]] = {change, opening}
         try:
-            await asyncio.wait({change, opening}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(first, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             change.cancel()
 
