@@ -12,7 +12,7 @@ import pytest
 from llamad.engine.vocabulary import Failed, Finished, Likelihood, Rules, SamplingParams, Text, Wanted
 from tests.conftest import wait_until
 from tests.engine.fake import EOG, FakeBackend, answer
-from tests.engine.test_engine import Bench, request
+from tests.engine.bench import Bench, request
 
 PERSON = {
     "type": "object",
