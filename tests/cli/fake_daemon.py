@@ -83,7 +83,6 @@ class FakeDaemon:
         self.models = {model.id: model for model in models}
         self.listeners = listeners
         self.tls = False
-        self.tls = False
         self.asked: list[tuple[str, str, Document]] = []
         self.reload_answer: Document | LlamadError = {"success": True, "unchanged": len(models)}
         self.queue: list[Document] = []
@@ -140,7 +139,6 @@ class FakeDaemon:
                 "runtime_dir": "/run/llamad",
                 "config_file": "/etc/llamad/llamad.ini",
                 "listeners": list(self.listeners),
-                "tls": self.tls,
                 "tls": self.tls,
                 "workers": 2,
                 "workers_ready": 2,
