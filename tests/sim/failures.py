@@ -57,6 +57,7 @@ class Failures:
         now = {entry.name: entry.fingerprint for entry in event.models}
         for name in [name for name in self._failed if now.get(name) != self._fingerprints.get(name)]:
             del self._failed[name]
+        self._retried &= now.keys()
         self._fingerprints = now
 
     def _exited(self, event: e.ChildExited | e.ChildNotSpawned) -> None:
@@ -83,8 +84,12 @@ class Failures:
             if self._was_ordered:
                 self.p.ordered.add(note.model)
             self._failed[note.model] = replace(self._failed[note.model], at=float("-inf"))
-        elif note.kind in ("loaded", "back-off") or (note.kind == "exited" and note.model in self._failed):
+        elif note.kind in ("loaded", "failed"):
             self._retried.discard(note.model)
+
+    def retries(self, model: str) -> bool:
+        """It ran out of memory, and is about to be tried once more."""
+        return model in self._retried
 
     def spawning(self, model: str) -> None:
         failed = self._failed.get(model)

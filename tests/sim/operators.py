@@ -24,6 +24,8 @@ class Operators:
         self._generation = 0
         self._number = 0
         self.limits = self._limits()
+        self.longest_abandon_s = self.limits.abandon_after_s
+        """Of all limits so far: a load keeps the one it was dropped under."""
         self.entries = self._entries()
 
     def entry(self, model: str) -> ModelEntry | None:
@@ -96,6 +98,7 @@ class Operators:
         if self.w.rng.random() < 0.3:
             margin = self.limits.margin_bytes
             self.limits, self.limited_at_s = self._limits(), self.w.agenda.awake_s
+            self.longest_abandon_s = max(self.longest_abandon_s, self.limits.abandon_after_s)
             if margin != self.limits.margin_bytes:
                 self.w.memory.disturb_books(self.w.memory.totals)
         self.w.step(e.ModelsConfigured(self.entries, self.limits))

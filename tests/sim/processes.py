@@ -46,6 +46,9 @@ class Process:
     stopped: bool = False
     """The scheduler has said that it stops it: its end is no failure, unless it was given up."""
     given_up: bool = False
+    draining: bool = False
+    abandoned_at: float | None = None
+    """Since when it loads for nobody."""
     progress_at: float = 0.0
     """When it began or last said how far it is, in time awake."""
     failed_at: float | None = None

@@ -97,6 +97,7 @@ class Promises:
                 if event.starting:
                     self.ordered |= {entry.name for entry in event.models if entry.load_on_startup}
         self.failures.before(event)
+        self.rooms.before(event)
 
     def answered(self, event: e.Event, actions: Sequence[a.Action]) -> None:
         """All actions of the step together: their number is bounded, and each decision has its note."""
@@ -138,6 +139,7 @@ class Promises:
         self._require_wanted(action.model)
         self.failures.spawning(action.model)
         self.rooms.spawning(action)
+        self.waits.spawning(action.model)
 
     def _wake(self, action: a.Wake) -> None:
         process = self.w.processes.all[action.child]
@@ -218,6 +220,7 @@ class Promises:
         if not lease.load:
             return
         self.require(not process.leaving, f"granted on a process of {lease.model} that leaves")
+        self.require(not process.draining, f"granted on a process of {lease.model} that drains")
         self.require(
             entry is not None and process.fingerprint == entry.fingerprint,
             f"granted on a process of {lease.model} with another configuration",
@@ -265,6 +268,8 @@ class Promises:
                 process.given_up = True
             case "stop" if process := self.w.processes.of(action.model):
                 process.stopped = not process.given_up
+            case "drain" | "drain-lifted" if process := self.w.processes.of(action.model):
+                process.draining = action.kind == "drain"
             case "loaded" | "skip" | "refuse":
                 self.ordered.discard(action.model)
 

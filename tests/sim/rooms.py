@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from llamad.core import actions as a
+from llamad.core import events as e
 from llamad.core.ledger import PROCESSES
 from tests.sim.processes import Process
 
@@ -21,7 +22,22 @@ class Rooms:
         self.overcommits: set[str] = set()
         """Models of this step that are loaded though other programs hold what they need, and say so."""
 
+        self.measured: dict[str, str] = {}
+        """Models that were measured, and with which configuration."""
+
     # ---- room is there before it is given
+
+    def before(self, event: e.Event) -> None:
+        operators = self.p.w.operators
+        match event:
+            case e.ChildMeasured() if (process := self.p.w.processes.live.get(event.child)) is not None:
+                entry = operators.entry(process.model)
+                if entry is not None and entry.fingerprint == process.fingerprint and not process.leaving:
+                    self.measured[process.model] = process.fingerprint
+            case e.ModelsConfigured():
+                for name, fingerprint in list(self.measured.items()):
+                    if (entry := operators.entry(name)) is None or entry.fingerprint != fingerprint:
+                        del self.measured[name]
 
     def spawning(self, action: a.Spawn) -> None:
         w = self.p.w
@@ -30,7 +46,11 @@ class Rooms:
         self.p.require(not most or residents <= most, f"{residents} processes, at most {most} allowed")
         if w.operators.limits.margin_bytes is None:
             self.p.require(action.reserved is None, f"memory is not booked, but {action}")
-        elif action.reserved is not None:
+        elif action.reserved is None:
+            self.p.require(
+                action.model not in self.measured, f"{action.model} was measured and is loaded unchecked"
+            )
+        else:
             least = w.processes.uses[action.model][0]
             enough = all(action.reserved.get(name, 0) >= amount for name, amount in least.items())
             self.p.require(enough, f"{action.model} needs {least}, reserved are {action.reserved}")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from llamad.core import actions as a
 from llamad.core import events as e
 from llamad.core.events import ModelEntry
-from llamad.core.queue import PRIORITY_STEP_S
 from tests.sim.clients import REQUEST_TAKES_S
 from tests.sim.processes import EXIT_TAKES_S, LOAD_TAKES_S, MEASURE_TAKES_S, RELEASE_TAKES_S, Process
 
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from tests.sim.promises import Promises
 
 EPSILON_S = 1e-6
+PRIORITY_STEP_S = 30.0
 LAST_WORDS_S_MAX = 10.0
 MEASURE_S_MAX = 60.0
 WANTED_S = 1.0
@@ -34,6 +34,8 @@ class Waits:
         """The longest that an entry of the queue has waited in a calm world, and what it may."""
         self._since: dict[str, float] = {}
         self._joined: dict[str, float] = {}
+        self._ranks: dict[str, tuple[float, float]] = {}
+        """Of entries of the queue: since when they stand there, and when they would have come had all the same priority."""
         self._second = 0
         self._own_steps = 0
         self._others = 0
@@ -66,11 +68,36 @@ class Waits:
             fair = unloaded or action.kind in CALM_REFUSALS
             self.p.require(fair, f"refused though everything works: {action}")
 
+    def _rank(self, model: str, since: float) -> tuple[float, float]:
+        entry = self.p.w.operators.entry(model)
+        return since, since - (entry.priority if entry else 0) * PRIORITY_STEP_S
+
+    def spawning(self, model: str) -> None:
+        """Where only the number of processes is limited, the one that has waited longest goes first."""
+        queue = self.p.w.scheduler.state.queue
+        if self.p.w.operators.limits.margin_bytes is not None:
+            return
+        _, mine = self._ranks.get(model) or self._rank(model, self.since(model))
+        for name, (since, rank) in self._ranks.items():
+            if self.p.failures.retries(name):
+                continue  # it waits for somebody to leave, room or not
+            waits = name in queue and queue.since(name) == since and self.p.w.processes.of(name) is None
+            self.p.require(not waits or rank >= mine - EPSILON_S, f"{model} is loaded before {name}")
+
     # ---- after each step
+
+    def asked(self, event: e.LeaseAsked) -> None:
+        """Whoever is let in to wait found less than the most waiting."""
+        waiting, most = self.p.w.clients.waiting, self.p.w.operators.limits.max_queued
+        self.p.require(
+            event.key not in waiting or len(waiting) <= most, f"{len(waiting)} wait, the most is {most}"
+        )
 
     def after(self, event: e.Event) -> None:
         self._circles(event)
         self._queue()
+        if isinstance(event, e.LeaseAsked):
+            self.asked(event)
         tick = self.p.w.scheduler.next_deadline()
         if tick is not None and tick <= self.p.w.now:
             return  # the step has left something for another one at the same time
@@ -92,7 +119,10 @@ class Waits:
         now, state = self.p.w.now, self.p.w.scheduler.state
         since, self._since = self._since, {}
         joined, self._joined = self._joined, {}
+        ranks, self._ranks = self._ranks, {}
         for name in state.queue:
+            known, entered_at = ranks.get(name), state.queue.since(name)
+            self._ranks[name] = known if known and known[0] == entered_at else self._rank(name, entered_at)
             self._since[name] = since[name] if name in since else self.since(name)
             self._joined[name] = joined.get(name, now)
         self.p.require(
@@ -150,12 +180,24 @@ class Waits:
             self.p.require(
                 takes_s <= MEASURE_S_MAX + LATE_S, f"{process.model} is measured for {takes_s:.1f} s"
             )
+        if process.loading:
+            self._abandoned(process)
         if not (process.loading and limit_s):
             return
         stuck_s = now - max(process.progress_at, self.p.w.operators.limited_at_s)
         self.p.require(
             stuck_s <= limit_s + LATE_S, f"{process.model} loads without progress for {stuck_s:.1f} s"
         )
+
+    def _abandoned(self, process: Process) -> None:
+        """A load that nobody waits for is dropped after its grace time."""
+        wanted = process.model in self.p.ordered or self.p.load_orders(process.model)
+        if wanted or self.p.w.clients.waiters(process.model):
+            process.abandoned_at = None
+            return
+        process.abandoned_at = self.p.w.now if process.abandoned_at is None else process.abandoned_at
+        alone_s, most_s = self.p.w.now - process.abandoned_at, self.p.w.operators.longest_abandon_s
+        self.p.require(alone_s <= most_s + EPSILON_S, f"{process.model} loads for nobody for {alone_s:.1f} s")
 
     def _circles(self, event: e.Event) -> None:
         """Steps that the scheduler itself asks for are few in any second of virtual time."""
