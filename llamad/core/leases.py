@@ -201,10 +201,11 @@ def _drop(s: SchedulerState, key: LeaseKey, now: float) -> None:
         del model.readers[key]
     else:
         s.remove_waiter(model, key)
-        _waiter_left(s, model, now)
+        waiter_left(s, model, now)
 
 
-def _waiter_left(s: SchedulerState, model: Model, now: float) -> None:
+def waiter_left(s: SchedulerState, model: Model, now: float) -> None:
+    """After somebody has stopped waiting: perhaps nobody wants it any more."""
     if not model.wanted:
         s.queue.leave(model.name)
         s.timers.clear(Timer(Deadline.SUSPECT, model.name))
@@ -224,7 +225,7 @@ def expire_waiters(s: SchedulerState, model: Model, now: float) -> None:
     for waiter in late:
         s.remove_waiter(model, waiter.who)
         s.refuse(waiter.who, refusal)
-    _waiter_left(s, model, now)
+    waiter_left(s, model, now)
 
 
 def trust(s: SchedulerState, model: Model, now: float) -> None:

@@ -16,7 +16,7 @@ from llamad.core.events import (
     TicketDropped,
     UnloadAsked,
 )
-from llamad.core.leases import STOPPING
+from llamad.core.leases import STOPPING, waiter_left
 from llamad.core.lifecycle import arm_progress, drain, feed, lift_drain, not_found, stop
 from llamad.core.model import Drain, Model, State, StopStage
 from llamad.core.room import trim
@@ -72,9 +72,7 @@ def unload(s: SchedulerState, event: UnloadAsked, now: float) -> None:
         s.refuse(ticket, not_found(event.model))
         return
     model = s.models[name]
-    model.ordered = False
-    if not model.wanted:
-        s.queue.leave(name)
+    _end_orders(s, model)
     if model.state is State.UNLOADED:
         s.emit(AnswerTicket(event.ticket))
         return
@@ -91,6 +89,18 @@ def unload(s: SchedulerState, event: UnloadAsked, now: float) -> None:
         stop(s, model, "unloaded by an operator", now, hard=event.force)
     elif model.state is State.LOADED:
         drain(s, model, Drain.UNLOAD, "by order of an operator", now)
+
+
+def _end_orders(s: SchedulerState, model: Model) -> None:
+    """An unload order overtakes orders to load; requests go on waiting where there is no process to unload."""
+    model.ordered = False
+    if model.state is not State.LOADING:
+        message = f"cannot load {model.name!r}: it was ordered to unload meanwhile"
+        for ticket in model.waiters.tickets():
+            s.remove_waiter(model, ticket)
+            s.refuse(ticket, Refusal("superseded", 409, message))
+    if not model.wanted:
+        s.queue.leave(model.name)
 
 
 def pin(s: SchedulerState, event: PinAsked, now: float) -> None:
@@ -123,12 +133,13 @@ def end_hold(s: SchedulerState, model: Model, now: float) -> None:
         s.mark_idle_again(model, now)
 
 
-def drop_ticket(s: SchedulerState, event: TicketDropped) -> None:
+def drop_ticket(s: SchedulerState, event: TicketDropped, now: float) -> None:
     """Nobody listens any more; what was ordered goes on."""
     ticket = Ticket(event.ticket)
     for model in s.models.values():
         if ticket in model.waiters:
             s.remove_waiter(model, ticket)
+            waiter_left(s, model, now)
         elif ticket in model.unload_tickets:
             model.unload_tickets.remove(ticket)
 

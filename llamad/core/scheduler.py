@@ -91,7 +91,7 @@ class Scheduler:
             case e.UnloadAsked():
                 orders.unload(s, event, now)
             case e.TicketDropped():
-                orders.drop_ticket(s, event)
+                orders.drop_ticket(s, event, now)
             case e.ModelsConfigured():
                 orders.configure(s, event, now)
             case e.StopAsked():

@@ -284,3 +284,43 @@ def test_an_order_that_a_crash_has_ended_leaves_the_queue() -> None:
     d.step(e.TicketDropped(ticket))
     d.exit("a", signal=9)
     assert d.spawned() == ["b"]
+
+
+def test_an_unload_ends_earlier_orders_to_load_and_what_nobody_wants_leaves_the_queue() -> None:
+    d = Driver("a", "b", models_max=1)
+    d.loaded("b")
+    d.ask("b")
+    earlier = d.load("a")
+    d.unload("a")
+    answers = {answer.ticket: answer.kind for answer in d.seen(a.AnswerTicket)}
+    assert answers.pop(earlier) == "superseded"
+    assert list(answers.values()) == [""]
+    assert len(d.scheduler.state.queue) == 0
+
+
+def test_a_model_that_somebody_waits_for_is_nobodys_victim() -> None:
+    m = Machine(
+        ModelEntry("a", sleep_idle_s=5),
+        ModelEntry("b"),
+        ModelEntry("c"),
+        takes={"a": (1, 20), "b": (1, 20), "c": (4, 1)},
+    )
+    m.loaded("a")
+    m.wait(6)
+    m.step(e.ChildSlept(m.child("a"), {"host": GIB, "gpu": 0}))
+    m.loaded("b")
+    m.ask("b")
+    m.ask("a")
+    m.others["host"] = 28 * GIB
+    m.wait(1)
+    m.ask("c")
+    assert m.asked_to_exit() == [], "the sleeper has what c lacks, and is waited for itself"
+
+
+def test_a_pinned_model_stays_though_time_leaps() -> None:
+    d = Driver(ModelEntry("a", pinned=True, sleep_idle_s=5, unload_idle_s=20))
+    d.loaded("a")
+    d.now += 3600
+    d.step(e.ClockTicked())
+    assert d.asked_to_exit() == []
+    assert len(d.seen(a.Sleep)) == 1
