@@ -167,7 +167,7 @@ class Engine:
         """One round of `run`: take the mail, do one step, deliver. Waits for mail when nothing is to be done."""
         mail = self._inbox.take(wait=self._pool.at_rest)
         for job in mail.jobs:
-            self._pool.wait(self._task(job))
+            self._take_in(job)
         if mail.closed:
             return False
         if mail.cancelled:
@@ -191,9 +191,7 @@ class Engine:
         try:
             job = Job(request, self._sampler(request))
         except Exception as error:  # noqa: BLE001 - one request's rules must not end the thread that makes all others'
-            self._inbox.end([request.id])
-            self._inbox.count_refusal()
-            self._deliver([Failed(request.id, _as_failure(error))])
+            self._turn_away(request.id, error)
         else:
             self._inbox.post(job)
 
@@ -210,8 +208,20 @@ class Engine:
             wanted=request.wanted,
         )
 
-    def _task(self, job: Job) -> Task:
-        return Task(job.request, job.sampler or self._sampler(job.request), self.facts.n_ctx_slot)
+    def _take_in(self, job: Job) -> None:
+        request = job.request
+        try:
+            task = Task(request, job.sampler or self._sampler(request), self.facts.n_ctx_slot)
+        except Exception as error:  # noqa: BLE001 - one request's fault must not end the instance
+            self._turn_away(request.id, error)
+        else:
+            self._pool.wait(task)
+
+    def _turn_away(self, id: int, error: Exception) -> None:
+        """On any thread: a request that cannot be prepared."""
+        self._inbox.end([id])
+        self._inbox.count_refusal()
+        self._deliver([Failed(id, _as_failure(error))])
 
     def _step(self) -> None:
         """Evaluate what one plan says, in as many decode calls as the memory makes necessary."""

@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llamad.engine.backend import Outcome
+from llamad.engine.stages import Stage
 from llamad.engine.vocabulary import (
     SamplingParams,
 )
 from tests.conftest import wait_until
 from tests.engine.bench import Bench, assert_answers, request
-from tests.engine.fake import FakeBackend, answer
+from tests.engine.fake import FakeBackend, FakeChain, answer
 
 
 @pytest.mark.parametrize("turns", range(16))
@@ -137,6 +138,25 @@ def test_an_input_that_is_refused_fails_alone() -> None:
     bench.run()
     assert_answers(bench, good)
     assert bench.failed(2).error.kind == "decode-failed"
+
+
+def test_a_sampler_that_cannot_be_made_fails_its_request_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = FakeBackend(n_slots=2)
+    make = backend.chain
+
+    def fault(stages: Sequence[Stage]) -> FakeChain:
+        if any(stage.args[-1:] == (99,) for stage in stages):
+            raise RuntimeError("a bug")
+        return make(stages)
+
+    monkeypatch.setattr(backend, "chain", fault)
+    bench = Bench(backend)
+    good = request(1, "hello", 4)
+    bench.submit(good, request(2, "world", sampling=SamplingParams(seed=99)))
+    bench.run()
+    assert_answers(bench, [good])
+    assert bench.failed(2).error.kind == "internal"
+    assert bench.engine.stats().requests_failed == 1
 
 
 def test_stop_answers_everyone_who_is_left() -> None:
