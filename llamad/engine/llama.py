@@ -48,10 +48,12 @@ _LOG_LEVELS = (logging.DEBUG, logging.DEBUG, logging.DEBUG, logging.WARNING, log
 
 
 @lib.llama_log_callback  # type: ignore[untyped-decorator]
-def _to_log(level: int, text: bytes, _: object) -> None:
+def _to_log(level: int, text: bytes, aborted: int | None) -> None:
+    """`aborted`: address of a backend's abort flag. What llama.cpp calls a failure while that is set was asked for."""
     line = text.decode(errors="replace").strip()
+    known = level < len(_LOG_LEVELS) and not (aborted and ctypes.string_at(aborted))
     if line.strip("."):
-        log.log(_LOG_LEVELS[level] if level < len(_LOG_LEVELS) else logging.DEBUG, "%s", line)
+        log.log(_LOG_LEVELS[level] if known else logging.DEBUG, "%s", line)
 
 
 def load(settings: EngineSettings, progress: Callable[[float], None] = lambda _: None) -> LlamaBackend:
@@ -96,6 +98,7 @@ class LlamaBackend:
         strlen = ctypes.cast(ctypes.CDLL(None).strlen, ctypes.c_void_p).value
         self._strlen = lib.ggml_abort_callback(strlen or 0)
         lib.llama_set_abort_callback(context, self._strlen, ctypes.addressof(self._flag))
+        lib.llama_log_set(_to_log, ctypes.addressof(self._flag))
         self._pieces: dict[int, bytes] = {}
         self._eog: tuple[int, ...] | None = None
         self.n_step = min(lib.llama_n_batch(context), lib.llama_n_ubatch(context))
@@ -110,6 +113,7 @@ class LlamaBackend:
     def close(self) -> None:
         """Free context and model. Nothing may be called afterwards."""
         if self._context:
+            lib.llama_log_set(_to_log, None)
             lib.llama_free(self._context)
             lib.llama_model_free(self._model)
             self._context = self._model = None

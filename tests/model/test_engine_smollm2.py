@@ -41,6 +41,20 @@ def smol(smollm2: Path) -> Iterator[Live]:
         yield engine
 
 
+def test_an_abort_that_was_asked_for_is_no_error_in_the_log(
+    smollm2: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with loaded(smollm2, n_ctx=512, n_parallel=1) as backend, caplog.at_level("DEBUG", "llamad"):
+        backend.abort()
+        assert backend.decode([Entry(0, 0, list(range(400)), True)]) is Outcome.ABORTED
+        said = [record for record in caplog.records if "decode" in record.getMessage()]
+        assert said
+        assert all(record.levelname == "DEBUG" for record in caplog.records)
+        backend.rearm()
+        backend.decode([Entry(0, 0, [backend.facts.n_vocab + 1], True)])
+        assert any(record.levelname == "ERROR" for record in caplog.records)
+
+
 def test_what_is_known_of_the_model(smol: Live) -> None:
     facts = smol.engine.facts
     assert (facts.architecture, facts.n_vocab, facts.n_ctx_train) == ("llama", 49152, 8192)
