@@ -303,15 +303,15 @@ def test_a_model_that_somebody_waits_for_is_nobodys_victim() -> None:
         ModelEntry("a", sleep_idle_s=5),
         ModelEntry("b"),
         ModelEntry("c"),
-        takes={"a": (1, 20), "b": (1, 20), "c": (4, 1)},
+        takes={"a": (1, 20), "b": (1, 20), "c": (6, 0)},
     )
     m.loaded("a")
     m.wait(6)
-    m.step(e.ChildSlept(m.child("a"), {"host": GIB, "gpu": 0}))
+    m.step(e.ChildSlept(m.child("a"), {"host": 3 * GIB, "gpu": 0}))
     m.loaded("b")
     m.ask("b")
     m.ask("a")
-    m.others["host"] = 28 * GIB
+    m.others["host"] = 24 * GIB
     m.wait(1)
     m.ask("c")
     assert m.asked_to_exit() == [], "the sleeper has what c lacks, and is waited for itself"

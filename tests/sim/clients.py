@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 REQUEST_TAKES_S = 90.0
 """The longest request, in any world."""
+BRISK_S = (0.01, 0.1, 0.5)
+LASTING_S = (0.01, 0.5, 5.0, 60.0)
+"""What requests take, give or take a half. In brisk worlds models are idle more often than not."""
 DETACHED = 0
 """The worker of leases that belong to none."""
 
@@ -144,7 +147,7 @@ class Clients:
         self._hold(lease, action.child)
         if lease.keeps and (not self._served_by or self._served_by[-1] != action.child):
             self._served_by.append(action.child)
-        takes_s = self.w.rng.choice([0.01, 0.5, 5.0, 60.0]) * self.w.rng.uniform(0.5, 1.5)
+        takes_s = self.w.rng.choice(BRISK_S if self.w.brisk else LASTING_S) * self.w.rng.uniform(0.5, 1.5)
         self.w.later(takes_s, lambda: self._served(lease))
         if lease.uses and self.w.rng.random() < 0.05:
             self.w.later(self.w.rng.uniform(0, takes_s), lambda: self._detach(lease))

@@ -51,7 +51,7 @@ class Operators:
             return self._calm_limits()
         rng = self.w.rng
         return Limits(
-            models_max=rng.choice([0, 1, 1, 2, 3]),
+            models_max=rng.choice([0, 1, 1, 2, 3, 4]),
             autoload=rng.random() < 0.9,
             drain_after_s=rng.choice([0.0, 5.0, 30.0]),
             queue_timeout_s=rng.choice([20.0, 600.0]),

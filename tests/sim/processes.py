@@ -182,9 +182,12 @@ class Processes:
     def _ready(self, process: Process) -> None:
         if process.gone or process.hangs:
             return
+        if process.leaving:  # it was killed, and does not know it yet
+            self.w.step(e.ChildReady(process.child, dict(process.holds)))
+            return
         process.ready, process.ready_at, process.used_at = True, self.w.now, self.w.now
         effective = dict(process.holds) if not self._bad(0.2) else None
-        if effective is not None and not process.leaving:  # from one that leaves it is late news
+        if effective is not None:
             process.claim = dict(effective)
         process.awake_claim = process.claim
         self.w.memory.process_changed(process)

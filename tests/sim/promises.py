@@ -128,6 +128,9 @@ class Promises:
         self.require(not (found := broken(self.w.scheduler.state)), "; ".join(found))
         self.rooms.after()
         self.waits.after(event)
+        if isinstance(event, e.ChildExited | e.ChildNotSpawned):
+            held = self.w.clients.holding.pop(event.child, {})
+            self.require(not held, f"{list(held)} are held on a process that is gone, and nobody told them")
 
     # ---- processes
 

@@ -17,7 +17,8 @@ EPSILON_S = 1e-6
 PRIORITY_STEP_S = 30.0
 LAST_WORDS_S_MAX = 10.0
 MEASURE_S_MAX = 60.0
-WANTED_S = 1.0
+WANTED_S = 2.0
+"""An idle clock that ran out while somebody waited runs out again this soon after the last has given up."""
 LATE_S = 1.0
 """Ticks of a chaotic world may be a little late."""
 STEPS_A_SECOND_MAX = 100
@@ -84,6 +85,19 @@ class Waits:
             waits = name in queue and queue.since(name) == since and self.p.w.processes.of(name) is None
             self.p.require(not waits or rank >= mine - EPSILON_S, f"{model} is loaded before {name}")
 
+    def _overdue(self) -> None:
+        """Where only the number of processes is limited: for a head that has waited too long somebody drains, or leaves."""
+        w, now = self.p.w, self.p.w.now
+        limits, processes = w.operators.limits, w.processes.live.values()
+        head = next((name for name in w.scheduler.state.queue if w.processes.of(name) is None), None)
+        full = sum(not process.measures for process in processes) >= limits.models_max > 0
+        if head is None or limits.margin_bytes is not None or not full or self.p.failures.retries(head):
+            return
+        late = now - w.scheduler.state.queue.since(head) >= limits.drain_after_s + EPSILON_S
+        busy = [p for p in processes if p.ready and not w.operators.pinned(p.model) and not p.leaving]
+        leaving = any(process.leaving or process.draining or process.stopped for process in processes)
+        self.p.require(not (late and busy) or leaving, f"{head} is overdue and nobody drains for it")
+
     # ---- after each step
 
     def asked(self, event: e.LeaseAsked) -> None:
@@ -102,6 +116,8 @@ class Waits:
         if tick is not None and tick <= self.p.w.now:
             return  # the step has left something for another one at the same time
         self._waiters()
+        if not self.p.w.stopping:
+            self._overdue()
         for process in self.p.w.processes.live.values():
             if not self.p.w.stopping:
                 self._idle(process)

@@ -40,6 +40,7 @@ class World:
         drawn = 0.0 if self.rng.random() < CALM_SHARE else 1.0
         self.chaos = drawn if chaos is None else drawn * chaos
         self.calm = self.chaos == 0.0
+        self.brisk = self.rng.random() < 0.4
         self.names = [f"m{i}" for i in range(models or self.rng.choice([2, 6, 6, 10]))]
         self.agenda = Agenda()
         self.steps = 0
