@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from llamad.core.events import Amounts, LeaseKey
+from llamad.core.events import Amounts, LeaseKey, Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,13 +13,15 @@ class Spawn:
     """Start an instance of `model` as child number `child`. Answered by ChildReady, ChildExited or ChildNotSpawned.
 
     `reserved`: bytes by device that it may grow to; None: as much as its configuration says. `maximum`: what it was
-    measured to take at most; where that is reserved it has nothing to choose.
+    measured to take at most; where that is reserved it has nothing to choose. `placement`: the devices that the room was
+    found on; None: as configured.
     """
 
     child: int
     model: str
     reserved: Amounts | None = None
     maximum: Amounts | None = None
+    placement: Placement | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,12 +58,27 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Placement:
+    """One way to put a model on devices: all of it on one, or `split` over several in these shares of its layers."""
+
+    devices: tuple[str, ...]
+    minimum: Amounts
+    maximum: Amounts
+    split: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Need:
     """What an instance will take, as a measure child found: with the smallest context it may run with, and with the
-    largest it can use. Equal when nothing is left to choose."""
+    largest it can use. Equal when nothing is left to choose.
+
+    `placements`: the ways to put it on devices, if there is more than one; `minimum` and `maximum` are what it takes
+    as configured.
+    """
 
     minimum: Amounts
     maximum: Amounts
+    placements: tuple[Placement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

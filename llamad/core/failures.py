@@ -63,7 +63,7 @@ def _last_line(tail: str) -> str:
 
 
 def _numbers(s: SchedulerState, model: Model, failure: Failure) -> dict[str, object]:
-    return device_numbers(s, model.need.minimum) if model.need and failure.kind == OUT_OF_MEMORY else {}
+    return device_numbers(s, model.least) if model.least and failure.kind == OUT_OF_MEMORY else {}
 
 
 def _retry(s: SchedulerState, model: Model, message: str) -> bool:

@@ -52,7 +52,7 @@ def spawn(s: SchedulerState, model: Model, reserved: Amounts | None, now: float)
     model.fingerprint = model.entry.fingerprint
     model.load_unchecked = False
     _begin_load(s, model, now)
-    s.emit(Spawn(child, model.name, reserved, model.need.maximum if model.need and reserved else None))
+    s.emit(Spawn(child, model.name, reserved, model.most if reserved else None, model.placement))
     s.note(
         "load",
         model.name,

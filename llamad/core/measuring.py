@@ -44,7 +44,7 @@ def measured(s: SchedulerState, event: ChildMeasured) -> None:
     model = s.by_child(event.child)
     if model is None or model.state is not State.MEASURING:
         return
-    model.need = event.need
+    model.need, model.placement = event.need, None
     minimum, maximum = dict(event.need.minimum), dict(event.need.maximum)
     s.note("measured", model.name, "its need is known", minimum=minimum, maximum=maximum)
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 
-from llamad.core.events import Amounts, LeaseKey, ModelEntry, Need
+from llamad.core.events import Amounts, LeaseKey, ModelEntry, Need, Placement
 from llamad.core.waiters import Ticket, Waiters
 
 SIGNAL_NAMES = {
@@ -125,6 +125,8 @@ class Model:
     """Loading by order (an operator's, or at start): it goes on though nobody waits."""
     need: Need | None = None
     """As measured; None: not yet, or it could not be."""
+    placement: Placement | None = None
+    """The way chosen of several; that of the process while there is one."""
     measurings: int = 0
     """How often measuring was tried for this configuration."""
     load_unchecked: bool = False
@@ -170,6 +172,16 @@ class Model:
     def serving(self) -> bool:
         """Takes new leases."""
         return self.state is State.LOADED and self.drain is None
+
+    @property
+    def least(self) -> Amounts:
+        """What it needs of each memory, as far as it was measured."""
+        return self.placement.minimum if self.placement else self.need.minimum if self.need else {}
+
+    @property
+    def most(self) -> Amounts | None:
+        """What it can use of each memory; None: not known."""
+        return self.placement.maximum if self.placement else self.need.maximum if self.need else None
 
     @property
     def full(self) -> bool:

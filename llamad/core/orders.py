@@ -184,6 +184,7 @@ def _take(s: SchedulerState, entry: ModelEntry, now: float) -> None:
         return
     if model.entry.fingerprint != entry.fingerprint:
         model.failure = None
+        model.placement = None
         model.need, model.measurings, model.load_unchecked = None, 0, False
         measuring.call_off(s, model)
     model.entry = entry

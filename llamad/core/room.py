@@ -25,9 +25,9 @@ from __future__ import annotations
 
 from itertools import chain, islice
 
-from llamad.core import lifecycle, measuring
+from llamad.core import lifecycle, measuring, placing
 from llamad.core.actions import ReadMemory
-from llamad.core.events import Amounts
+from llamad.core.events import Amounts, Placement
 from llamad.core.failures import NEED_GROWTH
 from llamad.core.ledger import PROCESSES, added, short_of
 from llamad.core.model import Drain, Model, State
@@ -76,20 +76,20 @@ def need_of(s: SchedulerState, model: Model) -> Amounts:
 
 
 def _memory_need(s: SchedulerState, model: Model) -> Amounts:
-    if s.ledger.margin is None or model.need is None:
+    if s.ledger.margin is None:
         return {}
     growth = NEED_GROWTH**model.out_of_memory
-    return {name: int(amount * growth) for name, amount in model.need.minimum.items()}
+    return {name: int(amount * growth) for name, amount in model.least.items()}
 
 
 def reservation(s: SchedulerState, model: Model) -> dict[str, int] | None:
     """What to promise: all that it can use, if there is so much; else what there is, its least at least."""
-    if s.ledger.margin is None or model.need is None:
+    if s.ledger.margin is None or model.most is None:
         return None
     least, available = _memory_need(s, model), s.ledger.available()
     return {
         name: max(least.get(name, 0), min(amount, available.get(name, amount)))
-        for name, amount in added(model.need.maximum, {}).items()
+        for name, amount in model.most.items()
     }
 
 
@@ -124,6 +124,8 @@ class _Walk:
             measuring.begin(s, model, self._now)
             self._set_aside(need)
             return True
+        if self._choose_placement(model):
+            need = need_of(s, model)
         if short_of(need, self._free):
             if refusal := self._refusal(model, need):
                 self._refuse(model, refusal)
@@ -137,6 +139,21 @@ class _Walk:
         self._set_aside(need)
         # Without a process to spare there is nothing for anybody behind it either, and they are younger.
         return served or self._later.get(PROCESSES, 1) > 0
+
+    def _choose_placement(self, model: Model) -> bool:
+        """Of several ways to put it on devices; anew each time, but while somebody is leaving for the way chosen."""
+        ways = model.need.placements if model.need and self._s.ledger.margin is not None else ()
+        if not ways or model.state is not State.UNLOADED or model.name in self._s.evicting.values():
+            return False
+        evicted = self._later
+        for other in self._evictable():
+            evicted = added(evicted, self._held(other))
+        rooms = (self._free, self._later, evicted)
+        model.placement = placing.best(ways, rooms, lambda way: self._hopeless(model, way))
+        return True
+
+    def _hopeless(self, model: Model, way: Placement) -> bool:
+        return self._refusal(model, added({PROCESSES: 1}, way.minimum)) is not None
 
     # ---- what is set aside
 

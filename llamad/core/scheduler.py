@@ -205,6 +205,7 @@ def _model_view(s: SchedulerState, model: Model) -> ModelView:
         failure=model.failure,
         held=_memory_held(s, model),
         need=model.need,
+        devices=model.placement.devices if model.placement and model.resident else (),
     )
 
 

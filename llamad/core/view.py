@@ -43,6 +43,8 @@ class ModelView:
     held: Amounts = field(default_factory=dict)
     """What it holds on the books of memory."""
     need: Need | None = None
+    devices: tuple[str, ...] = ()
+    """Where it was placed, if there was a choice."""
     """As measured."""
 
 
