@@ -24,6 +24,7 @@ from typing import IO, Any
 from llamad.child.instance_spec import context_size
 from llamad.config.gguf import read_head
 from llamad.engine import fit, llama
+from llamad.engine.placement import NO_DEVICE
 from llamad.engine.vocabulary import EngineSettings
 from llamad.errors import LlamadError, OutOfMemoryError, ProtocolError
 from llamad.wire.child import LINE_BYTES_MAX, Start, State, encode, parse_report
@@ -104,7 +105,7 @@ def _last_word(reports: IO[bytes]) -> Mapping[str, Any] | None:
 
 def _is_open(settings: EngineSettings, body: Mapping[str, Any]) -> bool:
     options = _options(body)
-    gpu = llama.supports_gpu()
+    gpu = llama.supports_gpu() and settings.devices != (NO_DEVICE,)
     limited = body.get("reserved") is not None or gpu or "fit-target" in options
     layers_open = gpu and settings.n_gpu_layers < 0
     return limited and options.get("fit", "on") == "on" and (_context_open(options) or layers_open)
@@ -118,7 +119,13 @@ def _choose(whole: EngineSettings, body: Mapping[str, Any], ask: Ask) -> EngineS
     if reserved is None:
         options = {"fit-target": str(fit.FIT_TARGET_DEFAULT_BYTES // _MIB), **options}
     payload = ask(
-        {"model": body.get("model"), "path": whole.path, "options": options, "reserved": reserved or {}}
+        {
+            "model": body.get("model"),
+            "path": whole.path,
+            "options": options,
+            "reserved": reserved or {},
+            **{name: body[name] for name in ("devices", "tensor_split") if body.get(name)},
+        }
     )
     if payload is None:
         return _least(whole, options)

@@ -40,6 +40,8 @@ _ENGINE_OPTIONS = {
     "mlock": "use_mlock",
     "swa-full": "swa_full",
     "embeddings": "embedding",
+    "split-mode": "split_mode",
+    "main-gpu": "main_gpu",
 }
 _SAMPLING_OPTIONS = {
     "seed": "seed",
@@ -111,7 +113,9 @@ def parse_spec(body: Mapping[str, Any]) -> InstanceSpec:
             name=str(body.get("model") or path),
             token=token,
             unix_path=str(body["socket"]) if unix else "",
-            engine=EngineSettings(path=path, **_fields(EngineSettings, _ENGINE_OPTIONS, options)),
+            engine=EngineSettings(
+                path=path, **_fields(EngineSettings, _ENGINE_OPTIONS, options), **_devices(body, options)
+            ),
             defaults=_defaults(options),
             template=str(options.get("chat-template") or ""),
             template_file=str(options.get("chat-template-file") or ""),
@@ -167,6 +171,23 @@ def _defaults(options: Mapping[str, Any]) -> Generation:
         cache_prompt=_typed("cache-prompt", options.get("cache-prompt", True), bool),
         sampling=sampling,
     )
+
+
+def _devices(body: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """As the document itself says (the supervisor has chosen), else as the options do."""
+    if body.get("devices"):
+        names, shares = body["devices"], body.get("tensor_split") or ()
+    else:
+        names = _parts(options.get("device") or "", ",")
+        shares = [float(share) for share in _parts(options.get("tensor-split") or "", ",/")]
+    return {
+        "devices": tuple(_typed("device", name, str) for name in names),
+        "tensor_split": tuple(_typed("tensor-split", share, float) for share in shares),
+    }
+
+
+def _parts(text: str, separators: str) -> list[str]:
+    return [part.strip() for part in re.split(f"[{separators}]", text) if part.strip()]
 
 
 def _samplers(options: Mapping[str, Any]) -> dict[str, Any]:

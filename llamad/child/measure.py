@@ -2,17 +2,20 @@
 
     start document -> measuring -> measured, exit
 
-The start document is an instance's (`model`, `path`, `options`; no token), plus optionally `reserved`: bytes by device
-that the books have set aside for the model. The payload of `measured`:
+The start document is an instance's (`model`, `path`, `options`, `devices`, `tensor_split`; no token), plus optionally `reserved`:
+bytes by device that the books have set aside for the model. The payload of `measured`:
 
     {"devices": [{"name", "description", "kind", "total_bytes", "free_bytes"}],
      "fixed": whether there is nothing to choose,
      "minimum": CHOICE, "maximum": CHOICE,
+     "placements": [{"devices": [DEVICE, ...], "split": [share, ...], "minimum": CHOICE, "maximum": CHOICE}],
      "chosen": CHOICE or null, "reason": why there is none     (both only with `reserved`)}
     CHOICE = {"n_ctx", "n_gpu_layers", "bytes": {DEVICE: {"weights", "kv", "compute", "projector", "draft", "adapters",
               "overhead", "total"}}}
 
-`minimum` has the smallest context that the model may run with, `maximum` the one that it gets where there is room; both
+`placements` are the ways to put the model on GPUs: all of it on one, for each, and split over all. It is there without
+`reserved`, and where there is more than one GPU and nobody has said where the model shall be (`engine.placement`); split
+is also what happens if nobody chooses, and what `minimum` and `maximum` are about. `minimum` has the smallest context that the model may run with, `maximum` the one that it gets where there is room; both
 have all the layers on GPUs that were asked for. `chosen` is what fits into `reserved` (llamad.engine.fit), which may
 have fewer layers. DEVICE is `host` or ggml's name of a GPU.
 
@@ -22,6 +25,7 @@ of an instance but for the buffers, and the overhead need not be guessed.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -30,7 +34,7 @@ from typing import Any
 import llamad.child.instance  # noqa: F401
 from llamad.child.instance_spec import context_size, parse_spec
 from llamad.child.link import Link
-from llamad.engine import breakdown, fit, memory
+from llamad.engine import breakdown, fit, memory, placement
 from llamad.engine.breakdown import HOST, Device, Share
 from llamad.engine.fit import Choice, Range
 from llamad.engine.vocabulary import EngineSettings
@@ -72,7 +76,8 @@ def run(link: Link, body: Mapping[str, Any]) -> int:
 def parse_request(body: Mapping[str, Any]) -> Request:
     """Raises LlamadError for a document that no supervisor should have sent."""
     # An instance's document without the parts that serving needs.
-    spec = parse_spec({"path": body.get("path"), "options": body.get("options"), "token": "none"})
+    asked = {name: body.get(name) for name in ("path", "options", "devices", "tensor_split")}
+    spec = parse_spec({**asked, "token": "none"})
     options = {name: value for name, value in (body.get("options") or {}).items() if value is not None}
     try:
         return Request(
@@ -96,12 +101,24 @@ def measure(request: Request) -> dict[str, Any]:
         payload = {
             "devices": [asdict(device) for device in devices],
             "fixed": among.fixed,
-            "minimum": costs.document(among.n_ctx_min, among.n_gpu_layers),
-            "maximum": costs.document(among.n_ctx_max, among.n_gpu_layers),
+            **costs.ends(among),
         }
         if request.reserved is not None:
-            payload.update(_choose(request, among, devices, costs))
-    return payload
+            used = [device for device in devices if device.kind == HOST or device.name in prober.placed.names]
+            return {**payload, **_choose(request, among, used, costs)}
+    if placement.is_fixed(request.engine) or len(prober.placed.names) < 2 or not among.n_gpu_layers:
+        return payload
+    split = {"devices": list(prober.placed.names), "split": list(prober.placed.split), **costs.ends(among)}
+    alone = [_alone(request.engine, name, among, prober.overhead) for name in prober.placed.names]
+    return {**payload, "placements": [*alone, split]}
+
+
+def _alone(
+    engine: EngineSettings, name: str, among: Range, overhead: dict[str, int] | None
+) -> dict[str, Any]:
+    """All of the model on one device."""
+    with memory.Prober(dataclasses.replace(engine, devices=(name,)), overhead) as prober:
+        return {"devices": [name], "split": [], **_Costs(prober).ends(among)}
 
 
 def range_of(request: Request, n_ctx_train: int, n_layers: int) -> Range:
@@ -134,6 +151,12 @@ class _Costs:
 
     def totals(self, n_ctx: int, n_gpu_layers: int) -> dict[str, int]:
         return breakdown.totals(self.shares(n_ctx, n_gpu_layers))
+
+    def ends(self, among: Range) -> dict[str, Any]:
+        return {
+            "minimum": self.document(among.n_ctx_min, among.n_gpu_layers),
+            "maximum": self.document(among.n_ctx_max, among.n_gpu_layers),
+        }
 
     def document(self, n_ctx: int, n_gpu_layers: int) -> dict[str, Any]:
         shares = self.shares(n_ctx, n_gpu_layers)

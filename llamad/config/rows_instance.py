@@ -207,6 +207,47 @@ ROWS: tuple[Option, ...] = (
         also=("ngl", "gpu-layers"),
     ),
     Option(
+        "device",
+        Matching(r"[^\s,]+(,[^\s,]+){0,15}", "a name, or several with commas between", hint="DEV1,DEV2,…"),
+        "GPUs to use, as the log names them (CUDA0), or none",
+        _ALL,
+        _COMPUTE,
+        default_text="one that has room, else all",
+        also=("dev",),
+    ),
+    Option(
+        "split-mode",
+        Choice(("none", "layer", "row", "tensor")),
+        "over several GPUs: split by layer, or none, for the one that main-gpu says",
+        _ALL,
+        _COMPUTE,
+        default="layer",
+        also=("sm",),
+        honoured=("none", "layer"),
+    ),
+    Option(
+        "tensor-split",
+        Matching(
+            r"\d{1,6}(\.\d{1,6})?([,/]\d{1,6}(\.\d{1,6})?){0,15}",
+            "a share, or several with commas between",
+            hint="N0,N1,…",
+        ),
+        "share of the layers for each GPU",
+        _ALL,
+        _COMPUTE,
+        default_text="by their memory",
+        also=("ts",),
+    ),
+    Option(
+        "main-gpu",
+        Whole(0, 255),
+        "index of the one GPU to use with split-mode none",
+        _ALL,
+        _COMPUTE,
+        default=0,
+        also=("mg",),
+    ),
+    Option(
         "flash-attn", _ON_OFF_AUTO, "flash attention", _ALL, _COMPUTE, default="auto", also=("fa",), bare="on"
     ),
     Option(

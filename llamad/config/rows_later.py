@@ -93,10 +93,6 @@ _SOURCES = (
 )
 
 _COMPUTE = (
-    _later(_TEXT, "device dev"),
-    _later(Choice(("none", "layer", "row", "tensor")), "split-mode sm", "layer"),
-    _later(_TEXT, "tensor-split ts"),
-    _later(_WHOLE, "main-gpu mg", 0),
     _later(_TEXT, "override-tensor ot"),
     _later(_FLAG, "cpu-moe cmoe", False),
     _later(_WHOLE, "n-cpu-moe ncmoe", 0),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from llamad.engine.placement import SPLIT_MODES
 from llamad.engine.vocabulary import EngineSettings, GenerateRequest, ModelFacts
 from llamad.errors import ConfigError, LlamadError, RequestError, UnavailableError
 
 FLASH_ATTN = {"auto": -1, "off": 0, "on": 1}
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 # Rarely used parameters that EngineSettings.extra may carry: name in llama.cpp's structures -> type.
-EXTRA_MODEL: dict[str, type] = {"main_gpu": int, "check_tensors": bool}
+EXTRA_MODEL: dict[str, type] = {"check_tensors": bool}
 EXTRA_CONTEXT: dict[str, type] = {
     "rope_freq_base": float,
     "rope_freq_scale": float,
@@ -43,6 +44,10 @@ def _settings_fault(settings: EngineSettings, slots_max: int) -> str:
         return f"flash-attn {settings.flash_attn!r} is none of {', '.join(FLASH_ATTN)}"
     if not cache_types <= set(CACHE_TYPES):
         return f"cache type {', '.join(sorted(cache_types))} is none of {', '.join(CACHE_TYPES)}"
+    if settings.split_mode not in SPLIT_MODES:
+        return f"split-mode {settings.split_mode!r} is none of {', '.join(SPLIT_MODES)}"
+    if settings.tensor_split and not any(share > 0 for share in settings.tensor_split):
+        return "tensor-split has no share above 0"
     if settings.embedding:
         return "embeddings are not served by this engine"
     unknown = settings.extra.keys() - EXTRA_MODEL.keys() - EXTRA_CONTEXT.keys()

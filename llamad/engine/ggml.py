@@ -22,6 +22,15 @@ class _GgufParams(ctypes.Structure):
     _fields_ = (("no_alloc", ctypes.c_bool), ("context", _pointer))
 
 
+class _DeviceProps(ctypes.Structure):
+    """`struct ggml_backend_dev_props`, with room for capabilities that are new."""
+
+    _fields_ = (
+        ("name", _text), ("description", _text), ("memory_free", _size), ("memory_total", _size),
+        ("type", ctypes.c_int), ("device_id", _text), ("capabilities", ctypes.c_char * 64),
+    )  # fmt: skip
+
+
 class Ggml:
     """The functions, declared. Raises OSError where libllama brought no ggml libraries along."""
 
@@ -34,6 +43,9 @@ class Ggml:
         self._device_description = _declare(base, "ggml_backend_dev_description", _text, _pointer)
         self._device_type = _declare(base, "ggml_backend_dev_type", ctypes.c_int, _pointer)
         self._device_memory = _declare(base, "ggml_backend_dev_memory", None, _pointer, _pointer, _pointer)
+        self._device_props = _declare(base, "ggml_backend_dev_get_props", None, _pointer, _pointer)
+        self._device_registry = _declare(base, "ggml_backend_dev_backend_reg", _pointer, _pointer)
+        self._registry_name = _declare(base, "ggml_backend_reg_name", _text, _pointer)
         self._type_name = _declare(base, "ggml_backend_buft_name", _text, _pointer)
         self._type_is_host = _declare(base, "ggml_backend_buft_is_host", ctypes.c_bool, _pointer)
         self._type_device = _declare(base, "ggml_backend_buft_get_device", _pointer, _pointer)
@@ -50,6 +62,20 @@ class Ggml:
     def devices(self) -> list[int]:
         """Handles of all devices that llama.cpp knows, the CPU among them."""
         return [self._device_get(index) for index in range(self._device_count())]
+
+    def gpus(self) -> list[int]:
+        """Handles of the devices that are not the host's."""
+        return [device for device in self.devices() if self.device_kind(device) != "host"]
+
+    def device_backend(self, device: int) -> str:
+        """What drives it: `CUDA`, `Vulkan`, `RPC`, ..."""
+        return str(self._registry_name(self._device_registry(device)).decode(errors="replace"))
+
+    def device_id(self, device: int) -> str:
+        """Of the hardware, the same in every backend that sees it; "" where it is not known."""
+        props = _DeviceProps()
+        self._device_props(device, ctypes.byref(props))
+        return str((props.device_id or b"").decode(errors="replace"))
 
     def device_name(self, device: int) -> str:
         return str(self._device_name(device).decode(errors="replace"))

@@ -31,15 +31,17 @@ from typing import Any
 import numpy as np
 from llama_cpp import llama_cpp as lib
 
-from llamad.engine import checks
+from llamad.engine import checks, placement
 from llamad.engine.backend import Entry, Outcome
 from llamad.engine.chain import Samplers
 from llamad.engine.complaints import Complaints
+from llamad.engine.ggml import Ggml
 from llamad.engine.narrow import Row
+from llamad.engine.placement import Placed
 from llamad.engine.sampling import Chain
 from llamad.engine.stages import Stage
 from llamad.engine.vocabulary import EngineSettings, ModelFacts
-from llamad.errors import RequestError
+from llamad.errors import LlamadError, RequestError
 
 log = logging.getLogger(__name__)
 
@@ -66,15 +68,16 @@ def load(settings: EngineSettings, progress: Callable[[float], None] = lambda _:
     lib.llama_log_set(_to_log, None)
     lib.llama_backend_init()
     doing = f"cannot load {settings.path}"
+    placed = place(settings)
     with Complaints(log) as complaints:
-        model = _load_model(settings, progress)
+        model = _load_model(settings, placed, progress)
         if not model:
             raise complaints.failure(f"{doing}: no model")
         context = lib.llama_init_from_model(model, _context_params(settings, model))
         if not context:
             lib.llama_model_free(model)
             raise complaints.failure(f"{doing}: no context of {settings.n_ctx} tokens")
-        backend = LlamaBackend(model, context, settings)
+        backend = LlamaBackend(model, context, settings, placed)
         if not backend.warm_up():
             backend.close()
             raise complaints.failure(f"{doing}: no first evaluation")
@@ -86,11 +89,20 @@ def supports_gpu() -> bool:
     return bool(lib.llama_supports_gpu_offload())
 
 
+def place(settings: EngineSettings) -> Placed:
+    """Where the model will be. Raises LlamadError (`load-failed`) where that cannot be, with the devices there are."""
+    try:
+        return placement.place(settings, Ggml())
+    except (ValueError, OSError, AttributeError) as error:
+        raise LlamadError(f"cannot load {settings.path}: {error}", kind="load-failed") from error
+
+
 class LlamaBackend:
     """One model, one context. See `backend.Backend` for the calls that the engine makes."""
 
-    def __init__(self, model: Any, context: Any, settings: EngineSettings) -> None:
+    def __init__(self, model: Any, context: Any, settings: EngineSettings, placed: Placed) -> None:
         self._model, self._context = model, context
+        self._placed = placed
         self._vocab = lib.llama_model_get_vocab(model)
         self._memory = lib.llama_get_memory(context)
         self._short = _short_calls()
@@ -238,7 +250,7 @@ class LlamaBackend:
             bos_token=self._special(lib.llama_vocab_bos(vocab)),
             eos_token=self._special(lib.llama_vocab_eos(vocab)),
             add_bos=bool(lib.llama_vocab_get_add_bos(vocab)),
-            n_gpu_layers=_layers_on_gpus(settings.n_gpu_layers, lib.llama_model_n_layer(model)),
+            n_gpu_layers=_layers_on_gpus(settings.n_gpu_layers, lib.llama_model_n_layer(model), self._placed),
         )
 
     def _special(self, token: int) -> str:
@@ -310,7 +322,7 @@ def _short_calls() -> SimpleNamespace:
     )
 
 
-def _load_model(settings: EngineSettings, progress: Callable[[float], None]) -> Any:
+def _load_model(settings: EngineSettings, placed: Placed, progress: Callable[[float], None]) -> Any:
     @lib.llama_progress_callback  # type: ignore[untyped-decorator]
     def report(value: float, _: object) -> bool:
         progress(value)
@@ -325,13 +337,14 @@ def _load_model(settings: EngineSettings, progress: Callable[[float], None]) -> 
         (True, True): lib.LLAMA_LOAD_MODE_MMAP_MLOCK,
     }[settings.use_mmap, settings.use_mlock]
     params.progress_callback = report
+    placed.apply(params)
     _set_extra(params, settings, checks.EXTRA_MODEL)
     return lib.llama_model_load_from_file(os.fsencode(settings.path), params)
 
 
-def _layers_on_gpus(asked: int, n_layers: int) -> int:
+def _layers_on_gpus(asked: int, n_layers: int, placed: Placed) -> int:
     """The output layer counts as one more. -1 asks for all."""
-    if not supports_gpu():
+    if not placed.handles:
         return 0
     return n_layers + 1 if asked < 0 else min(asked, n_layers + 1)
 

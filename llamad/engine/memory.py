@@ -41,11 +41,10 @@ def devices() -> list[Device]:
     lib.llama_backend_init()
     ggml = _ggml()
     found = [Device(HOST, "the machine's own memory", HOST, *host_memory())]
-    for handle in ggml.devices():
-        if ggml.device_kind(handle) != HOST:
-            free, total = ggml.device_memory(handle)
-            name, about = ggml.device_name(handle), ggml.device_description(handle)
-            found.append(Device(name, about, ggml.device_kind(handle), total, free))
+    for gpu in ggml.gpus():
+        free, total = ggml.device_memory(gpu)
+        name, about = ggml.device_name(gpu), ggml.device_description(gpu)
+        found.append(Device(name, about, ggml.device_kind(gpu), total, free))
     return found
 
 
@@ -53,20 +52,23 @@ class Prober:
     """Tells what a model would take with other contexts and layer counts than its settings have, or with these.
 
     Use it as a context manager. Raises LlamadError (`measure-failed`) where llama.cpp cannot load the model or its
-    account cannot be read, ConfigError for settings that cannot work.
+    account cannot be read, ConfigError for settings that cannot work. `overhead`: what an earlier one in this process has
+    found; by now the process has more than an instance would.
     """
 
-    def __init__(self, settings: EngineSettings) -> None:
+    def __init__(self, settings: EngineSettings, overhead: dict[str, int] | None = None) -> None:
         checks.check_settings(settings, lib.llama_max_parallel_sequences())
         lib.llama_log_set(llama._to_log, None)
         lib.llama_backend_init()
         self._settings = settings
         self._ggml = _ggml()
+        self.placed = llama.place(settings)
         self._free_before = self._free_bytes()
-        self._overhead: dict[str, int] | None = None
+        self.overhead = overhead
+        """Bytes by device beside the buffers, from the first probe on."""
         self._load(settings.n_gpu_layers)
         self.n_ctx_train = int(lib.llama_model_n_ctx_train(self._model))
-        self.n_layers = int(lib.llama_model_n_layer(self._model)) + 1 if self._free_before else 0
+        self.n_layers = int(lib.llama_model_n_layer(self._model)) + 1 if self.placed.handles else 0
         """How many layers can be on GPUs: the repeating ones, and the output layer as one more. 0 without a GPU."""
         self._n_gpu_layers = self._layers(settings.n_gpu_layers)
         self.n_vocab = int(lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self._model)))
@@ -90,9 +92,9 @@ class Prober:
                 raise _failed(f"no context of {n_ctx} tokens: {complaints.reason}")
         try:
             buffers = self._with_mapping(read_buffers(context, self._ggml))
-            if self._overhead is None:
-                self._overhead = self._read_overhead()
-            return breakdown.with_overhead(breakdown.by_device(buffers), self._overhead)
+            if self.overhead is None:
+                self.overhead = self._read_overhead()
+            return breakdown.with_overhead(breakdown.by_device(buffers), self.overhead)
         finally:
             lib.llama_free(context)
 
@@ -103,6 +105,7 @@ class Prober:
         params = lib.llama_model_default_params()
         params.no_alloc, params.load_mode = True, lib.LLAMA_LOAD_MODE_NONE
         params.n_gpu_layers = n_gpu_layers
+        self.placed.apply(params)
         llama._set_extra(params, self._settings, checks.EXTRA_MODEL)
         path = os.fsencode(self._settings.path)
         with Complaints(llama.log) as complaints:
@@ -138,8 +141,7 @@ class Prober:
         return {**overhead, HOST: resident_bytes("RssAnon")}
 
     def _free_bytes(self) -> dict[str, int]:
-        handles = (handle for handle in self._ggml.devices() if self._ggml.device_kind(handle) != HOST)
-        return {self._ggml.device_name(handle): self._ggml.device_memory(handle)[0] for handle in handles}
+        return {self._ggml.device_name(gpu): self._ggml.device_memory(gpu)[0] for gpu in self._ggml.gpus()}
 
 
 def effective_bytes(backend: llama.LlamaBackend) -> dict[str, Share]:

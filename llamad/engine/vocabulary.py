@@ -176,7 +176,9 @@ class EngineSettings:
 
     `n_ctx` 0: the model's own training context, capped by `n_ctx_default_max` where it is larger. `n_parallel`: slots.
     `n_gpu_layers` -1: all. `cache_type_k/v`: ggml type names (`f16`, `q8_0`, ...). `threads` <= 0: the cores this
-    process may run on.
+    process may run on. `devices`: names of GPUs, () for all, ("none",) for none of them. `split_mode`: `layer`, or `none`
+    for the one device with the index `main_gpu`. `tensor_split`: shares of the devices, () by their memory
+    (`engine.placement`).
     """
 
     path: str
@@ -195,6 +197,10 @@ class EngineSettings:
     use_mlock: bool = False
     swa_full: bool = False
     embedding: bool = False
+    devices: tuple[str, ...] = ()
+    split_mode: str = "layer"
+    main_gpu: int = 0
+    tensor_split: tuple[float, ...] = ()
     extra: dict[str, Any] = field(default_factory=dict)
 
 

@@ -31,7 +31,7 @@ INSTANCE = [
     row
     for row in options.ROWS
     if row.scope is Scope.INSTANCE
-    and row.honoured is None
+    and (row.honoured is None or row.help)
     and row.name not in SUPERVISORS.keys() | FITTING.keys()
 ]
 
@@ -78,6 +78,7 @@ def test_what_is_honoured_is_a_value_of_its_kind() -> None:
 # Values unlike the defaults, where 1 or the other of yes and no will not do.
 TEXTS = {
     "flash-attn": "on",
+    "split-mode": "none",
     "cache-type-k": "q8_0",
     "cache-type-v": "q8_0",
     "logit-bias": "15043+1,7-inf",
