@@ -13,6 +13,7 @@ import msgspec
 
 from llamad import __version__
 from llamad.config.settings import ModelSpec, Problem, RequestRules, Settings
+from llamad.core.ledger import HOST
 from llamad.core.view import DeviceView, ModelView, QueueView
 from llamad.daemon.monitor import Instance
 from llamad.daemon.reports import device_totals
@@ -124,7 +125,12 @@ def _memory(view: ModelView, instance: Instance | None, used: Mapping[str, int])
     held = view.held or told or {}
     memory = {name: _holding(amount, used.get(name)) for name, amount in held.items()}
     need = view.need and {"minimum": dict(view.need.minimum), "maximum": dict(view.need.maximum)}
-    return {"memory": memory if instance else None, "need": need}
+    placement = [name for name, amount in held.items() if name != HOST and amount]
+    return {
+        "memory": memory if instance else None,
+        "need": need,
+        "placement": placement if instance else None,
+    }
 
 
 def _holding(held: int, measured: int | None) -> dict[str, int | None]:

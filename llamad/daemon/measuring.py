@@ -19,8 +19,16 @@ from llamad import __version__
 from llamad.config.measure_key import measure_key
 from llamad.config.settings import ModelSpec
 from llamad.core.actions import Kill, Measure, Note
-from llamad.core.events import ChildExited, ChildFailed, ChildMeasured, ChildNotSpawned, Event, Need
-from llamad.daemon.bodies import model_body
+from llamad.core.events import (
+    Amounts,
+    ChildExited,
+    ChildFailed,
+    ChildMeasured,
+    ChildNotSpawned,
+    Event,
+    Need,
+)
+from llamad.daemon.bodies import model_body, translated
 from llamad.daemon.kernel import Exit
 from llamad.daemon.loop import Loop, Timer
 from llamad.daemon.memory import Memory
@@ -37,6 +45,7 @@ log = logging.getLogger(__name__)
 
 MEASURE_S_MAX = 120.0
 MORE_THAN_MEASURED = 1.1
+SURROUNDINGS_MAX = 1000
 
 
 @dataclass(slots=True)
@@ -79,6 +88,8 @@ class Measurer:
         self._note = note
         self._build = build()
         self._running: dict[int, Measuring] = {}
+        self._seen: dict[str, list[tuple[str, int]]] = {}
+        """GPUs that the last child with these surroundings has seen."""
 
     def running(self) -> list[Measuring]:
         return list(self._running.values())
@@ -92,7 +103,7 @@ class Measurer:
             return
         key = self._key(spec)
         kept = self._needs.get(key)
-        if kept is not None:
+        if kept is not None and self._still_holds(spec, kept):
             self._tell(action.child, spec, kept)
             self._post(ChildExited(action.child, 0))
             return
@@ -114,12 +125,11 @@ class Measurer:
         kept = self._needs.get(key)
         if held is None or kept is None:
             return
-        over = {
-            name: n for name, n in held.items() if n > MORE_THAN_MEASURED * kept.maximum.get(name, 0) and n
-        }
+        measured = instance.placement.maximum if instance.placement else kept.maximum
+        over = {name: n for name, n in held.items() if n > MORE_THAN_MEASURED * measured.get(name, 0) and n}
         if over:
             self._needs.drop(key)
-            numbers = {"held": held, "measured": dict(kept.maximum)}
+            numbers = {"held": held, "measured": dict(measured)}
             text = f"took more than was measured on {', '.join(over)}; it will be measured anew"
             self._note(Note("measured-wrong", instance.spec.name, text, numbers))
 
@@ -168,20 +178,25 @@ class Measurer:
             if measured is None:
                 raise ProtocolError("cannot use what was measured: it is not in bytes by device")
             self._needs.put(measuring.key, measured)
+            self._remember(measuring.spec, measured)
             self._tell(measuring.child, measuring.spec, measured)
 
     def _tell(self, child: int, spec: ModelSpec, measured: Measured) -> None:
         if self._memory.learn(self._translated(spec, measured)):
             self._memory.read()
-        if asks_for_gpu(spec) and not any(
-            device.get("kind") in ("gpu", "igpu") for device in measured.devices
-        ):
+        if asks_for_gpu(spec) and not measured.gpus():
             text = "asks for layers on a GPU, but no GPU is visible: it will run on the host"
             self._note(Note("no-gpu", spec.name, text, {"n-gpu-layers": spec.options["n-gpu-layers"]}))
-        minimum, maximum = (
-            self._memory.to_books(end, spec.env) for end in (measured.minimum, measured.maximum)
-        )
-        self._post(ChildMeasured(child, Need(minimum, maximum)))
+        self._post(ChildMeasured(child, self._need(spec, measured)))
+
+    def _need(self, spec: ModelSpec, measured: Measured) -> Need:
+        """By the names of the books."""
+
+        def named(amounts: Amounts) -> dict[str, int]:
+            return self._memory.to_books(amounts, spec.env)
+
+        ways = tuple(translated(placement, named) for placement in measured.placements)
+        return Need(named(measured.minimum), named(measured.maximum), ways)
 
     def _translated(self, spec: ModelSpec, measured: Measured) -> list[Mapping[str, object]]:
         names = [str(device.get("name")) for device in measured.devices]
@@ -203,11 +218,29 @@ class Measurer:
         self._post(ChildExited(measuring.child, ended.exit_code, ended.signal, tail))
         self._running.pop(measuring.child, None)
 
+    def _still_holds(self, spec: ModelSpec, kept: Measured) -> bool:
+        """Not where GPUs were missed, for they may be there now, nor where another child has seen other ones since."""
+        if asks_for_gpu(spec) and not kept.gpus():
+            return False
+        return self._seen.get(self._surroundings(spec), kept.gpus()) == kept.gpus()
+
+    def _remember(self, spec: ModelSpec, measured: Measured) -> None:
+        if len(self._seen) >= SURROUNDINGS_MAX:
+            self._seen.clear()
+        self._seen[self._surroundings(spec)] = measured.gpus()
+
+    def _surroundings(self, spec: ModelSpec) -> str:
+        """The same for all models that see the same devices."""
+        return measure_key((), {}, self._environment(spec), (), "")
+
+    def _environment(self, spec: ModelSpec) -> dict[str, str]:
+        return {**device_environment(self._spawner.environment("measure")), **spec.env}
+
     def _key(self, spec: ModelSpec) -> str:
         return measure_key(
             spec.files,
             spec.options,
-            {**device_environment(self._spawner.environment("measure")), **spec.env},
+            self._environment(spec),
             self._memory.gpu_sizes(),
             self._build,
         )

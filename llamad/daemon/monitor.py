@@ -24,8 +24,9 @@ from llamad.core.events import (
     ChildReady,
     ChildSlept,
     Event,
+    Placement,
 )
-from llamad.daemon.bodies import DeviceNames, start_body
+from llamad.daemon.bodies import DeviceNames, start_body, translated
 from llamad.daemon.kernel import Exit as ProcessExit
 from llamad.daemon.process import ChildProcess
 from llamad.daemon.reports import checked_address, device_totals, load_progress, slots
@@ -61,6 +62,8 @@ class Instance:
     spec: ModelSpec
     token: str
     socket_path: str
+    placement: Placement | None = None
+    """Where it was put, if there was a choice, by the names that it uses."""
     process: ChildProcess | None = None
     link: ChildLink = field(default_factory=ChildLink)
     log_began_at: int = 0
@@ -206,7 +209,11 @@ class Monitor:
             for name, amounts in (("reserved", action.reserved), ("maximum", action.maximum))
             if amounts is not None
         }
-        body = start_body(spec, instance.token, instance.socket_path, promised)
+        if action.placement is not None:
+            instance.placement = translated(
+                action.placement, lambda amounts: self._devices.from_books(amounts, spec.env)
+            )
+        body = start_body(spec, instance.token, instance.socket_path, promised, instance.placement)
         self._send(instance, encode(Start("instance", body)))
 
     def _socket_path(self, child: int) -> str:

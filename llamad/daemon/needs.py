@@ -1,7 +1,7 @@
 """What models were measured to need, kept across restarts: a model is measured once, until something of it changes.
 
-`needs.json`: `{KEY: {"minimum": {DEVICE: bytes}, "maximum": {DEVICE: bytes}, "devices": [{"name", "kind", "total_bytes"}]}}`,
-KEY as `config.measure_key` makes it, the longest unused first. Devices have the names that the model's process uses.
+`needs.json`: `{KEY: {"minimum": {DEVICE: bytes}, "maximum": {DEVICE: bytes}, "placements": [{"devices", "split",
+"minimum", "maximum"}], "devices": [{"name", "kind", "total_bytes"}]}}`, KEY as `config.measure_key` makes it, the longest unused first. Devices have the names that the model's process uses.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from llamad.daemon.reports import device_totals
+from llamad.core.events import Placement
+from llamad.daemon.reports import choice_totals, placements
 from llamad.daemon.statefile import StateFile
 
 log = logging.getLogger(__name__)
@@ -26,26 +27,44 @@ class Measured:
     minimum: Mapping[str, int]
     maximum: Mapping[str, int]
     devices: tuple[Mapping[str, Any], ...] = ()
+    placements: tuple[Placement, ...] = ()
+
+    def gpus(self) -> list[tuple[str, int]]:
+        """Name and size of each device that is not the host."""
+        return sorted(
+            (str(device.get("name")), int(total) if type(total := device.get("total_bytes")) is int else 0)
+            for device in self.devices
+            if device.get("kind") in ("gpu", "igpu")
+        )
 
     def to_document(self) -> dict[str, Any]:
-        return {"minimum": dict(self.minimum), "maximum": dict(self.maximum), "devices": [*self.devices]}
+        return {
+            "minimum": dict(self.minimum),
+            "maximum": dict(self.maximum),
+            "devices": [*self.devices],
+            "placements": [_placement_document(placement) for placement in self.placements],
+        }
 
 
 def read_measured(document: Any) -> Measured | None:
     """Of such a document, or of the payload of `measured` (ARCHITECTURE 3.1). None: it is neither."""
     if not isinstance(document, dict):
         return None
-    minimum, maximum = (_bytes(document.get(end)) for end in ("minimum", "maximum"))
-    devices = document.get("devices")
-    if minimum is None or maximum is None or not isinstance(devices, list):
+    minimum, maximum = (choice_totals(document.get(end)) for end in ("minimum", "maximum"))
+    devices, ways = document.get("devices"), placements(document.get("placements", []))
+    if minimum is None or maximum is None or ways is None or not isinstance(devices, list):
         return None
-    return Measured(
-        minimum, maximum, tuple(_device(device) for device in devices if isinstance(device, dict))
-    )
+    seen = tuple(_device(device) for device in devices if isinstance(device, dict))
+    return Measured(minimum, maximum, seen, ways)
 
 
-def _bytes(choice: Any) -> dict[str, int] | None:
-    return device_totals(choice["bytes"] if isinstance(choice, dict) and "bytes" in choice else choice)
+def _placement_document(placement: Placement) -> dict[str, Any]:
+    return {
+        "devices": [*placement.devices],
+        "split": [*placement.split],
+        "minimum": dict(placement.minimum),
+        "maximum": dict(placement.maximum),
+    }
 
 
 def _device(device: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from llamad.core.events import Placement
 from llamad.errors import ProtocolError
 from llamad.wire.child import State
 
@@ -25,6 +26,34 @@ def _total(value: Any) -> int | None:
     if isinstance(value, dict):
         value = value.get("total")
     return value if type(value) is int and value >= 0 else None
+
+
+def placements(document: Any) -> tuple[Placement, ...] | None:
+    """Of the payload of `measured`, by the names that its process uses. None: they are not as they should be."""
+    if not isinstance(document, list) or len(document) > DEVICES_MAX:
+        return None
+    found = [_placement(each) for each in document]
+    known = tuple(placement for placement in found if placement is not None)
+    return known if len(known) == len(found) else None
+
+
+def _placement(document: Any) -> Placement | None:
+    if not isinstance(document, dict):
+        return None
+    devices, split = document.get("devices"), document.get("split")
+    minimum, maximum = (choice_totals(document.get(end)) for end in ("minimum", "maximum"))
+    if minimum is None or maximum is None or not isinstance(devices, list) or not isinstance(split, list):
+        return None
+    if not devices or not all(isinstance(name, str) for name in devices):
+        return None
+    if len(split) not in (0, len(devices)) or not all(type(share) in (int, float) for share in split):
+        return None
+    return Placement(tuple(devices), minimum, maximum, tuple(map(float, split)))
+
+
+def choice_totals(choice: Any) -> dict[str, int] | None:
+    """Of a choice of the measure role (`{"bytes": ...}`), or of its totals by device."""
+    return device_totals(choice["bytes"] if isinstance(choice, dict) and "bytes" in choice else choice)
 
 
 def slots(report: State) -> int:

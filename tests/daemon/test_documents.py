@@ -51,7 +51,15 @@ def test_a_model_that_runs_tells_what_its_process_said() -> None:
         "host": {"held_bytes": 7, "measured_bytes": None, "discrepancy_bytes": None}
     }
     assert (document["llamad"]["last_used_s"], document["llamad"]["loaded_s"]) == (6.0, 7.5)
+    assert document["llamad"]["placement"] == []
     assert "secret" not in repr(document)
+
+
+def test_where_a_model_is() -> None:
+    instance = Instance(3, SPEC, "secret", "")
+    view = replace(VIEW, state="loaded", child=3, held={"host": 1, "CUDA0": 0, "CUDA1": 7})
+    assert model_document(view, SPEC, instance, now=10.0)["llamad"]["placement"] == ["CUDA1"]
+    assert model_document(VIEW, SPEC, None, now=10.0)["llamad"]["placement"] is None
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from llamad.core.events import (
     Event,
     MemoryRead,
     Need,
+    Placement,
 )
 from llamad.daemon import measuring
 from llamad.daemon.gpus import Gpus
@@ -54,6 +55,24 @@ RESULT: dict[str, Any] = {
 }
 GOOD = says("measuring") + says("measured", **RESULT)
 NEED = Need({"host": 5, "CUDA0": 6}, {"host": 7, "CUDA0": 8})
+
+
+WAYS = [
+    {
+        "devices": devices,
+        "split": split,
+        "minimum": {"bytes": {"host": {"total": 5}, **{key: {"total": 60} for key in devices}}},
+        "maximum": {"bytes": {"host": {"total": 7}, **{key: {"total": 80} for key in devices}}},
+    }
+    for devices, split in ((["CUDA0"], []), (["CUDA0", "CUDA1"], [3.0, 1]))
+]
+SEVERAL_WAYS = says("measured", **RESULT, placements=WAYS)
+
+
+def seeing(*gpus: tuple[str, int]) -> str:
+    """A child that measures, and sees these."""
+    devices = [{"name": name, "kind": "gpu", "total_bytes": total} for name, total in gpus]
+    return says("measured", **{**RESULT, "devices": devices})
 
 
 class Bench:
@@ -158,6 +177,91 @@ def test_a_model_with_gpus_of_its_own_choice_is_told_by_the_books_names(bench: B
     measured = bench.measure()[0]
     assert isinstance(measured, ChildMeasured)
     assert measured.need.minimum == {"host": 5, "CUDA1": 6}
+
+
+def test_ways_to_place_a_model_are_told_by_the_books_names(bench: Bench, tmp_path: Path) -> None:
+    bench.memory.read()
+    bench.model(SEVERAL_WAYS, env={"CUDA_VISIBLE_DEVICES": "1,0"})
+    measured = bench.measure()[0]
+    assert isinstance(measured, ChildMeasured)
+    assert measured.need.placements == (
+        Placement(("CUDA1",), {"host": 5, "CUDA1": 60}, {"host": 7, "CUDA1": 80}),
+        Placement(
+            ("CUDA1", "CUDA0"),
+            {"host": 5, "CUDA1": 60, "CUDA0": 60},
+            {"host": 7, "CUDA1": 80, "CUDA0": 80},
+            (3.0, 1.0),
+        ),
+    )
+    again = Bench(tmp_path)
+    again.memory.read()
+    again.specs.update(bench.specs)
+    assert again.measure()[0] == measured
+    assert not again.rings, "it was kept"
+
+
+def test_what_is_kept_holds_as_long_as_the_same_devices_are_seen(bench: Bench, tmp_path: Path) -> None:
+    """Devices that no key tells of: another model's child has seen a new one since."""
+    machine = tmp_path / "machine"
+    machine.write_text(seeing(("RPC0", 5)))
+    for name in "abc":
+        bench.specs[name] = ModelSpec(name, "/m.gguf", files=(name,), env={"SCRIPT": f". {machine}"})
+    for name in "ab":
+        bench.measure(name=name)
+    bench.rings.clear()
+    bench.measure(name="a")
+    assert not bench.rings, "nothing is new"
+    machine.write_text(seeing(("RPC0", 5), ("RPC1", 5)))
+    for name in "cab":
+        bench.measure(name=name)
+        assert bench.rings.pop(name), "measured again"
+        bench.measure(name=name)
+        assert not bench.rings
+
+
+def test_a_gpu_that_was_missed_is_looked_for_again(bench: Bench) -> None:
+    spec = bench.model(seeing(), options={"n-gpu-layers": 9})
+    assert bench.measure()
+    bench.rings.clear()
+    bench.measure()
+    assert bench.rings, "measured again"
+    assert [note.kind for note in bench.notes] == ["no-gpu"] * 2
+    bench.specs["m"] = replace(spec, options={})
+    bench.measure()
+    bench.rings.clear()
+    bench.measure()
+    assert not bench.rings, "nobody has asked for one"
+
+
+def test_an_instance_is_compared_with_the_way_it_was_placed(bench: Bench) -> None:
+    spec = bench.model(SEVERAL_WAYS)
+    bench.measure()
+    way = Placement(("CUDA0",), {"CUDA0": 60}, {"host": 7, "CUDA0": 80})
+    payload = {"bytes": {"host": 7, "CUDA0": 80}}
+    bench.measurer.compare(Instance(2, spec, "t", "", placement=way, ready_payload=payload))
+    assert bench.notes == []
+    bench.measurer.compare(Instance(2, spec, "t", "", ready_payload=payload))
+    assert [note.kind for note in bench.notes] == ["measured-wrong"]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        5,
+        [5],
+        [{**WAYS[0], "devices": []}],
+        [{**WAYS[0], "devices": [5]}],
+        [{**WAYS[0], "split": [1, 2]}],
+        [{**WAYS[0], "split": ["1"]}],
+        [{**WAYS[0], "minimum": 5}],
+        [WAYS[0]] * 257,
+    ],
+    ids=["number", "numbers", "no device", "no name", "shares", "words", "no bytes", "too many"],
+)
+def test_ways_that_are_none(bench: Bench, broken: Any) -> None:
+    bench.model(says("measured", **RESULT, placements=broken))
+    failed, _ = bench.measure()
+    assert isinstance(failed, ChildFailed)
 
 
 @pytest.mark.parametrize(

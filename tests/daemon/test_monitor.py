@@ -21,6 +21,7 @@ from llamad.core.events import (
     ChildReady,
     ChildSlept,
     Event,
+    Placement,
 )
 from llamad.daemon.kernel import Kernel
 from llamad.daemon.loop import Loop
@@ -301,6 +302,20 @@ def test_sleep_and_wake_and_what_it_holds_by_the_books_names() -> None:
     tail = bench.run_until(ChildExited).tail.splitlines()
     assert tail[-2:] == ["cmd_router_to_child:sleep", "cmd_router_to_child:wake"]
     bench.monitor.sleep(Sleep(1))
+    bench.loop.close()
+
+
+def test_where_it_was_placed_is_told_by_the_models_names() -> None:
+    bench = Bench({"good": "exit 0"})
+    way = Placement(("CUDA0", "RPC0"), {"CUDA0": 1}, {"CUDA0": 6}, (2.0, 1.0))
+    bench.monitor.spawn(Spawn(1, "good", {"CUDA0": 6}, {"CUDA0": 6}, way))
+    instance = bench.monitor.instance(1)
+    assert instance is not None
+    assert instance.placement == Placement(("gpu", "RPC0"), {"gpu": 1}, {"gpu": 6}, (2.0, 1.0))
+    bench.run_until(ChildExited)
+    start = json.loads(bench.monitor.log_ring("good").last(1)[0].value.partition("start:")[2])
+    assert start["body"]["devices"] == ["gpu", "RPC0"]
+    assert start["body"]["tensor_split"] == [2.0, 1.0]
     bench.loop.close()
 
 

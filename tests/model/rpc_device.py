@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -91,15 +92,12 @@ class RpcDevice:
     @property
     def environment(self) -> dict[str, str]:
         """What makes it visible to a process that imports llama_cpp."""
-        return {
-            "PYTHONPATH": str(_HERE / "site"),
-            "LLAMAD_TEST_RPC": f"{self.endpoint}@{self._library}",
-        }
+        return environment_of(self)
 
     @property
     def preset(self) -> str:
         """The same as lines of a preset."""
-        return "".join(f"env.{name} = {value}\n" for name, value in self.environment.items())
+        return preset_of(self)
 
     def show_to_children(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name, value in self.environment.items():
@@ -176,6 +174,18 @@ class RpcDevice:
                 self._arrived.notify_all()
         with self._arrived:
             self._arrived.notify_all()
+
+
+def environment_of(*devices: RpcDevice) -> dict[str, str]:
+    """What makes these visible to a process that imports llama_cpp, as RPC0, RPC1, ... in this order."""
+    paths = [str(_HERE / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    endpoints = ",".join(device.endpoint for device in devices)
+    return {"PYTHONPATH": os.pathsep.join(paths), "LLAMAD_TEST_RPC": f"{endpoints}@{backend_library()}"}
+
+
+def preset_of(*devices: RpcDevice) -> str:
+    """The same as lines of a preset."""
+    return "".join(f"env.{name} = {value}\n" for name, value in environment_of(*devices).items())
 
 
 def backend_library() -> Path:

@@ -101,6 +101,22 @@ def test_without_books_a_gpu_is_left_what_llama_server_leaves(
     assert len(measurer.asked) == 1
 
 
+def test_it_is_measured_where_it_was_placed(settings: EngineSettings) -> None:
+    measurer = Measurer({"chosen": CHOSEN, "reason": "", "minimum": LEAST})
+    way = {"devices": ["A", "B"], "tensor_split": [2.0, 1.0]}
+    fitted(settings, {"options": {}, "reserved": {"host": 2000}, **way}, measurer)
+    assert {name: measurer.asked[0][name] for name in way} == way
+
+
+def test_without_any_gpu_to_use_there_is_nothing_to_choose(
+    settings: EngineSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fitting.llama, "supports_gpu", lambda: True)
+    measurer = Measurer(None)
+    fitted(dataclasses.replace(settings, devices=("none",)), {"options": {"device": "none"}}, measurer)
+    assert measurer.asked == []
+
+
 @pytest.mark.parametrize(("reserved", "enough"), [(1000, True), (975, True), (960, False)])
 def test_the_least_may_be_a_little_more_than_was_reserved(
     settings: EngineSettings, reserved: int, enough: bool

@@ -34,6 +34,33 @@ def test_without_options_everything_has_llama_servers_defaults() -> None:
     assert (parsed.name, parsed.token, parsed.unix_path) == ("m", "t", "")
 
 
+@pytest.mark.parametrize(
+    ("body", "devices", "split"),
+    [
+        ({"options": {"device": "CUDA1,RPC0", "tensor-split": "3/1.5"}}, ("CUDA1", "RPC0"), (3.0, 1.5)),
+        ({"options": {"device": "none"}}, ("none",), ()),
+        ({"options": {"tensor-split": "3,1"}, "devices": [], "tensor_split": []}, (), (3.0, 1.0)),
+        ({"devices": ["A", "B"], "tensor_split": [2.0, 1.0]}, ("A", "B"), (2.0, 1.0)),
+        ({"devices": ["A"], "tensor_split": []}, ("A",), ()),
+    ],
+    ids=["options", "none", "no choice", "split", "one"],
+)
+def test_where_it_shall_be(body: dict[str, Any], devices: tuple[str, ...], split: tuple[float, ...]) -> None:
+    engine = parse_spec({"path": "/m.gguf", "token": "t", **body}).engine
+    assert (engine.devices, engine.tensor_split) == (devices, split)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"devices": [5]}, {"devices": ["A"], "tensor_split": ["1"]}, {"options": {"tensor-split": "x"}}],
+    ids=str,
+)
+def test_nonsense_about_where_it_shall_be(body: dict[str, Any]) -> None:
+    with pytest.raises(LlamadError) as caught:
+        parse_spec({"path": "/m.gguf", "token": "t", **body})
+    assert caught.value.kind == "bad-start"
+
+
 def test_every_option_arrives() -> None:
     parsed = spec(
         **{

@@ -1,6 +1,6 @@
-"""Gives llama.cpp one more device as soon as a process has imported it; Python runs this at its start (PYTHONPATH).
+"""Gives llama.cpp more devices as soon as a process has imported it; Python runs this at its start (PYTHONPATH).
 
-LLAMAD_TEST_RPC=HOST:PORT@LIBRARY     an RPC server, and llama.cpp's RPC backend
+LLAMAD_TEST_RPC=HOST:PORT[,...]@LIBRARY     RPC servers, and llama.cpp's RPC backend; they become RPC0, RPC1, ...
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ class Finder(importlib.abc.MetaPathFinder):
 
 
 def register(value: str) -> None:
-    endpoint, _, path = value.partition("@")
+    endpoints, _, path = value.partition("@")
     rpc = ctypes.CDLL(path)
     # By soname: the package has copies under other names, each with a registry of its own.
     registry = ctypes.CDLL("libggml.so.0")
     rpc.ggml_backend_rpc_add_server.restype = ctypes.c_void_p
-    backend = rpc.ggml_backend_rpc_add_server(endpoint.encode())
-    if not backend:
-        sys.exit(f"cannot reach the RPC server at {endpoint}")
-    registry.ggml_backend_register(ctypes.c_void_p(backend))
+    for endpoint in endpoints.split(","):
+        backend = rpc.ggml_backend_rpc_add_server(endpoint.encode())
+        if not backend:
+            sys.exit(f"cannot reach the RPC server at {endpoint}")
+        registry.ggml_backend_register(ctypes.c_void_p(backend))
 
 
 if os.environ.get(VARIABLE):
