@@ -72,6 +72,7 @@ def model_fields(model: Document) -> dict[str, str]:
         "leases": scalar("leases", ours.get("leases")),
         "waiting": scalar("waiting", ours.get("waiting")),
         "memory": memory(ours.get("memory")),
+        "placed on": scalar("placement", ours.get("placement")),
         "needs": _needs(ours.get("need")),
         "pinned": scalar("pinned", ours.get("pinned")),
         "held for": duration(ours.get("held_for_s")),

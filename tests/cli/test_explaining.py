@@ -107,6 +107,14 @@ def test_a_time_that_is_none_is_wrong_usage(daemon: FakeDaemon, llamactl: Run) -
     assert daemon.posts("/models/hold") == []
 
 
+def test_where_a_model_is_is_shown(daemon: FakeDaemon, llamactl: Run) -> None:
+    daemon.models["smollm2"].ours["placement"] = ["CUDA0", "CUDA1"]
+    lines = [line.split() for line in llamactl("show", "smollm2").stdout.splitlines()]
+    assert ["placed", "on", "CUDA0,", "CUDA1"] in lines
+    daemon.models["smollm2"].ours["placement"] = []
+    assert "placed on" not in llamactl("show", "smollm2").stdout
+
+
 def test_needs_and_holds_are_shown(daemon: FakeDaemon, llamactl: Run) -> None:
     daemon.models["smollm2"].ours |= {
         "need": {"minimum": {"host": GIB}, "maximum": {"host": 2 * GIB}},

@@ -41,6 +41,7 @@ def test_what_is_measured_is_what_the_device_gives(
         told = {each["name"]: each for each in found["devices"]}[NAME]
         assert (told["total_bytes"], told["free_bytes"]) == (device.total_bytes, device.total_bytes)
         assert device.peak_bytes == 0, "measuring takes nothing"
+        assert "placements" not in found, "one device leaves no choice"
         predicted = found["maximum"]["bytes"][NAME]["total"]
         with Child("instance", body(path, options)) as child:
             address = child.wait_state("ready")["address"]
