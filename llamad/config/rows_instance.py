@@ -209,7 +209,7 @@ ROWS: tuple[Option, ...] = (
     Option(
         "device",
         Matching(r"[^\s,]+(,[^\s,]+){0,15}", "a name, or several with commas between", hint="DEV1,DEV2,…"),
-        "GPUs to use, as the log names them (CUDA0), or none",
+        "GPUs to use by name, as CUDA0, or none for no GPU",
         _ALL,
         _COMPUTE,
         default_text="one that has room, else all",
