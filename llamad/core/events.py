@@ -214,6 +214,13 @@ class ChildMeasured:
 
 
 @dataclass(frozen=True, slots=True)
+class NeedDoubted:
+    """What was measured of `model` no longer holds: it took more, or the devices are others now."""
+
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
 class ChildReady:
     """A child serves requests. `effective`: what it really took, `slots`: how many requests at once, if it says so."""
 
@@ -302,6 +309,7 @@ Event = (
     | TicketDropped
     | ChildProgressed
     | ChildMeasured
+    | NeedDoubted
     | ChildReady
     | ChildSlept
     | ChildStalled

@@ -7,7 +7,7 @@ model is loaded unchecked, and measured again before a later load, `TRIES_MAX` t
 from __future__ import annotations
 
 from llamad.core.actions import Kill, Measure
-from llamad.core.events import ChildExited, ChildMeasured
+from llamad.core.events import ChildExited, ChildMeasured, NeedDoubted
 from llamad.core.lifecycle import after_exit, answer_unloads, take_child
 from llamad.core.model import Model, State
 from llamad.core.state import Deadline, SchedulerState, Timer
@@ -47,6 +47,13 @@ def measured(s: SchedulerState, event: ChildMeasured) -> None:
     model.need, model.placement = event.need, None
     minimum, maximum = dict(event.need.minimum), dict(event.need.maximum)
     s.note("measured", model.name, "its need is known", minimum=minimum, maximum=maximum)
+
+
+def doubt(s: SchedulerState, event: NeedDoubted) -> None:
+    """Measure anew before the next load. What its process has taken is on the books by now."""
+    model = s.models.get(event.model)
+    if model is not None:
+        model.need, model.measurings = None, 0
 
 
 def call_off(s: SchedulerState, model: Model) -> None:

@@ -70,6 +70,8 @@ class Scheduler:
                 lifecycle.progressed(s, event, now)
             case e.ChildMeasured():
                 measuring.measured(s, event)
+            case e.NeedDoubted():
+                measuring.doubt(s, event)
             case e.ChildSlept():
                 lifecycle.slept(s, event)
             case e.ChildStalled():

@@ -27,6 +27,7 @@ from llamad.core.events import (
     ChildNotSpawned,
     Event,
     Need,
+    NeedDoubted,
 )
 from llamad.daemon.bodies import model_body, translated
 from llamad.daemon.kernel import Exit
@@ -123,12 +124,16 @@ class Measurer:
         held = device_totals(instance.ready_payload.get("bytes"))
         key = self._key(instance.spec)
         kept = self._needs.get(key)
-        if held is None or kept is None:
+        if held is None:
+            return
+        if kept is None:  # the GPU that was asked for was not there, or the devices are others by now
+            self._post(NeedDoubted(instance.spec.name))
             return
         measured = instance.placement.maximum if instance.placement else kept.maximum
         over = {name: n for name, n in held.items() if n > MORE_THAN_MEASURED * measured.get(name, 0) and n}
         if over:
             self._needs.drop(key)
+            self._post(NeedDoubted(instance.spec.name))
             numbers = {"held": held, "measured": dict(measured)}
             text = f"took more than was measured on {', '.join(over)}; it will be measured anew"
             self._note(Note("measured-wrong", instance.spec.name, text, numbers))

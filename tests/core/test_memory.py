@@ -406,3 +406,16 @@ def test_host_memory_is_believed_when_the_process_is_gone_and_each_device_by_its
     m.ask("b")
     held = m.scheduler.state.ledger.departing()
     assert held == {"gpu": 4 * GIB}, "the GPU still shows it, the host's lag is not waited for"
+
+
+def test_a_need_that_is_doubted_is_measured_anew_before_the_next_load() -> None:
+    m = Machine("a", takes={"a": (1, 6)})
+    m.loaded("a")
+    m.takes["a"] = (1, 9)
+    m.step(e.NeedDoubted("a"))
+    assert m.available("gpu") == 18, "its process keeps what it holds"
+    m.unload("a")
+    m.exit("a")
+    m.ask("a")
+    assert m.measured == ["a", "a"]
+    assert m.seen(a.Spawn)[0].reserved == {"host": GIB, "gpu": 9 * GIB}

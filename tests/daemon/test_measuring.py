@@ -21,6 +21,7 @@ from llamad.core.events import (
     Event,
     MemoryRead,
     Need,
+    NeedDoubted,
     Placement,
 )
 from llamad.daemon import measuring
@@ -354,6 +355,7 @@ def test_an_instance_that_takes_more_than_was_measured_is_measured_anew(
     bench.measure()
     bench.measurer.compare(Instance(2, spec, "t", "", ready_payload={"bytes": held}))
     assert [note.kind for note in bench.notes] == ([] if kept else ["measured-wrong"])
+    assert (NeedDoubted(spec.name) in bench.events) is not kept
     bench.rings.clear()
     bench.measure()
     assert bool(bench.rings) is not kept
