@@ -29,8 +29,9 @@ def may_evict(model: Model) -> bool:
 
 
 def may_drain(model: Model) -> bool:
-    """Busy, and nothing but its requests keeps it."""
-    return model.state is State.LOADED and not model.pinned
+    """Nothing but its requests keeps it: those that it serves, or those for which a sleeper cannot wake."""
+    kept = model.state is State.LOADED or (model.state is State.SLEEPING and model.wanted)
+    return kept and not model.pinned
 
 
 def drain_order(model: Model) -> tuple[int, float]:

@@ -9,8 +9,9 @@ one). Each entry takes the first that there is of
    if all of them together would do. They leave one after another, each confirmed, and the rest is looked at again
    then: a device may turn out to have more than the books had hoped for;
 4. nothing. When no wait can help it is refused at once, with the pins or the numbers. Otherwise it waits; once it has
-   waited `drain_after_s`, busy models that hold what it lacks are closed for new leases, so that they become idle. That
-   bounds the wait of a cold model by `drain_after_s` and the longest running request, whatever steady clients others have.
+   waited `drain_after_s`, busy models that hold what it lacks are closed for new leases, so that they become idle, and
+   sleepers that wait behind it for room to wake leave. That bounds the wait of a cold model by `drain_after_s` and the
+   longest running request, whatever steady clients others have.
 
 Whether it got room or not, an entry's need is set aside before the next one is looked at. So a smaller model may pass the
 head only with room that the head could not use anyway. No more entries are looked at than could get anything.
@@ -105,6 +106,8 @@ class _Walk:
         for amounts in [*leaving, s.ledger.departing()]:
             self._expect(amounts)
         self._drains: dict[str, str] = {}
+        self._ahead: set[str] = set()
+        """Entries that have been looked at. A sleeper among them wakes first; nobody behind it may take its room."""
         self.again = False
         """Entries have left the queue on this walk: who is behind them may get more on another one."""
 
@@ -113,6 +116,7 @@ class _Walk:
         for name in list(islice(self._s.queue, limit)):
             if not self._entry(self._s.models[name]):
                 break
+            self._ahead.add(name)
 
     def _entry(self, model: Model) -> bool:
         """Serve one entry as far as it goes. False: nobody behind it can get anything."""
@@ -278,7 +282,10 @@ class _Walk:
             return False
         idle = {other.name: other for other in self._evictable()}
         draining = [s.models[name] for name in s.draining]
-        busy = sorted((other for other in s.residents() if may_drain(other)), key=drain_order)
+        busy = sorted(
+            (other for other in s.residents() if may_drain(other) and other.name not in self._ahead),
+            key=drain_order,
+        )
         candidates = [
             other
             for other in chain(
@@ -299,7 +306,7 @@ class _Walk:
             lifecycle.lift_drain(s, s.models[name], self._now)
             self.again = True
         for name, wanting in self._drains.items():
-            if name not in s.draining and s.models[name].state is State.LOADED and wanting in s.queue:
+            if name not in s.draining and may_drain(s.models[name]) and wanting in s.queue:
                 waited_s = self._now - s.queue.since(wanting)
                 cause = f"to make room for {wanting!r}, which has waited {waited_s:.0f} s"
                 lifecycle.drain(s, s.models[name], Drain.ROOM, cause, self._now)
