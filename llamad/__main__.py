@@ -7,11 +7,12 @@ Imports stand inside the functions: a child must put its stdout out of reach bef
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
-EXIT_CLEAN = 0
-EXIT_BAD_CONFIG = 1
-EXIT_USAGE = 2
-EXIT_INTERNAL = 70
+from llamad.exit_status import EXIT_BAD_CONFIG, EXIT_CLEAN, EXIT_INTERNAL, EXIT_UNAVAILABLE, EXIT_USAGE
+
+if TYPE_CHECKING:
+    from llamad.daemon.spawn import Commands
 
 
 def main() -> int:
@@ -23,12 +24,13 @@ def main() -> int:
     return daemon_main(sys.argv[1:])
 
 
-def daemon_main(argv: list[str]) -> int:
-    """0 clean stop, 1 bad configuration, 2 usage, 70 internal."""
+def daemon_main(argv: list[str], commands: Commands | None = None) -> int:
+    """0 clean stop, 1 bad configuration, 2 usage, 69 an address is taken, 70 internal. `commands`: see `start.run`."""
     import os
+    import traceback
 
     from llamad.config.load import UsageError, help_text, parse_args
-    from llamad.errors import ConfigError
+    from llamad.errors import AddressTakenError, ConfigError
 
     try:
         match parse_args(argv).action:
@@ -45,13 +47,16 @@ def daemon_main(argv: list[str]) -> int:
             case _:
                 from llamad.daemon.start import run
 
-                return run(argv, os.environ)
+                return run(argv, os.environ, commands)
     except UsageError as error:
         print(f"llamad: {error}\nTry 'llamad --help'.", file=sys.stderr)
         return EXIT_USAGE
     except ConfigError as error:
         print(f"llamad: {error}", file=sys.stderr)
-        return EXIT_BAD_CONFIG
+        return EXIT_UNAVAILABLE if isinstance(error, AddressTakenError) else EXIT_BAD_CONFIG
+    except Exception:  # noqa: BLE001 - Python's own status would read as bad configuration
+        traceback.print_exc()
+        return EXIT_INTERNAL
 
 
 def check(argv: list[str]) -> int:

@@ -129,6 +129,12 @@ class ConfigError(LlamadError):
         return where + self.message
 
 
+class AddressTakenError(ConfigError):
+    """An address that cannot be listened on now, and may be free a moment later."""
+
+    kind = "address-taken"
+
+
 def error_body(kind: str, status: int, message: str, details: dict[str, Any] | None = None) -> dict[str, Any]:
     """`{"error": {"code", "message", "type", "kind", ...}}`: OpenAI's shape, llama.cpp's types, llamad's kind."""
     error: dict[str, Any] = {

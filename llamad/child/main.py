@@ -11,15 +11,16 @@ import os
 import resource
 import signal
 import sys
+import traceback
 from typing import Any
 
 from llamad.child.link import Link
 from llamad.errors import LlamadError, OutOfMemoryError, ProtocolError
+from llamad.exit_status import EXIT_INTERNAL
 from llamad.wire.child import EXIT_OUT_OF_MEMORY, Start, State
 
 EXIT_DONE = 0
 EXIT_FAILED = 1
-EXIT_INTERNAL = 70
 _PR_SET_PDEATHSIG = 1
 
 
@@ -41,11 +42,12 @@ def main() -> int:
         return _fail(link, error)
     except MemoryError as error:
         return _fail(link, _out_of_memory(error))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - Python's own status would read as a failure that was told
         link.send(
             State("failed", {"kind": "internal", "message": f"cannot go on: {type(error).__name__}: {error}"})
         )
-        raise
+        traceback.print_exc()
+        return EXIT_INTERNAL
 
 
 def reserve_stdout() -> int:

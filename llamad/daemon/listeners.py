@@ -16,10 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from llamad.daemon.kernel import Kernel
-from llamad.errors import ConfigError
+from llamad.errors import AddressTakenError, ConfigError
 
 BACKLOG = 4096
 OPERATORS_GROUP = "llamad"
+# Nobody's mistake: a predecessor still holds it, or the interface is not up yet.
+_TAKEN = frozenset((errno.EADDRINUSE, errno.EADDRNOTAVAIL))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,7 @@ def listen(kernel: Kernel, name: str, rights: SocketRights = SocketRights()) -> 
         )[0]
         listener = kernel.listen_tcp(family, (str(address[0]), int(address[1])), BACKLOG)
     except (OSError, ValueError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else "") or error
-        raise ConfigError(f"cannot listen on {name}: {reason}") from error
+        raise _cannot_listen(name, error) from error
     return Listener(spelled(listener), listener)
 
 
@@ -98,7 +99,13 @@ def listen_at(kernel: Kernel, path: str, mode: int, gid: int = -1) -> socket.soc
         _remove_stale(path)
         return kernel.listen_unix(path, mode, BACKLOG, gid)
     except OSError as error:
-        raise ConfigError(f"cannot listen on unix:{path}: {error.strerror or error}") from error
+        raise _cannot_listen(f"unix:{path}", error) from error
+
+
+def _cannot_listen(name: str, error: OSError | ValueError) -> ConfigError:
+    number, words = (error.errno, error.strerror) if isinstance(error, OSError) else (None, "")
+    kind = AddressTakenError if number in _TAKEN else ConfigError
+    return kind(f"cannot listen on {name}: {words or error}")
 
 
 def spelled(listener: socket.socket) -> str:

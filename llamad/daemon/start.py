@@ -17,12 +17,12 @@ from llamad.daemon.spawn import Commands
 from llamad.daemon.supervisor import Given, Supervisor
 from llamad.daemon.systemd import listen_sockets
 from llamad.errors import ConfigError
+from llamad.exit_status import EXIT_INTERNAL
 from llamad.observe import log as logs
 from llamad.observe.ring import LineRing
 
 log = logging.getLogger(__name__)
 
-EXIT_INTERNAL = 70
 DESCRIPTORS_WANTED = 65536
 ADMIN_SOCKET_NAME = "admin"
 """`FileDescriptorName=` of a socket unit that is not to be served to the public."""

@@ -86,16 +86,11 @@ def held(wishes: dict[str, str], wish: str) -> dict[str, int]:
 
 
 def run_daemon(argv: list[str]) -> int:
+    from llamad.__main__ import daemon_main
     from llamad.daemon.spawn import Commands
-    from llamad.daemon.start import run
-    from llamad.errors import ConfigError
 
-    try:
-        fake = (sys.executable, os.path.abspath(__file__))
-        return run(argv, os.environ, Commands(instance=fake, measure=fake))
-    except ConfigError as error:
-        print(f"llamad: {error}", file=sys.stderr)
-        return 1
+    fake = (sys.executable, os.path.abspath(__file__))
+    return daemon_main(argv, Commands(instance=fake, measure=fake))
 
 
 def obey(wishes: dict[str, str]) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from llamad.exit_status import EXIT_INTERNAL, EXIT_UNAVAILABLE
 from tests.conftest import wait_until
 from tests.process.daemon_kit import ROOT, Daemon, alive, running
 
@@ -87,12 +88,12 @@ def test_stale_sockets_are_replaced(tmp_path: Path) -> None:
         daemon.process.wait(10)
 
 
-def test_a_port_that_is_taken_is_bad_configuration(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_worth_another_try(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         daemon = Daemon(tmp_path, {"a": ""}, "--port", str(taken.getsockname()[1]))
-        assert daemon.process.wait(20) == 1
+        assert daemon.process.wait(20) == EXIT_UNAVAILABLE
         assert "cannot listen on 127.0.0.1:" in daemon.log()
         assert "Address already in use" in daemon.log()
 
@@ -187,6 +188,16 @@ def test_exit_codes_of_the_command_line(arguments: list[str], status: int) -> No
     done = llamad(*arguments)
     assert done.returncode == status
     assert "Traceback" not in done.stderr
+
+
+def test_a_bug_before_the_start_does_not_read_as_bad_configuration() -> None:
+    script = (
+        "import sys, llamad.__main__, llamad.daemon.start as start; "
+        "start.raise_descriptor_limit = lambda: 1 / 0; sys.exit(llamad.__main__.daemon_main([]))"
+    )
+    done = python("-c", script)
+    assert done.returncode == EXIT_INTERNAL
+    assert "ZeroDivisionError" in done.stderr
 
 
 def test_an_argument_that_is_not_utf8_is_bad_usage(tmp_path: Path) -> None:
