@@ -92,6 +92,11 @@ class Spawner:
         self._loop = loop
         self._kernel = kernel
         self._environ = environ
+        self._living: dict[int, str] = {}
+
+    def living(self) -> Mapping[int, str]:
+        """Every process that was started and has not been waited for: pid to role."""
+        return self._living
 
     def environment(self, role: str, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         return child_environment(self._environ, role, extra)
@@ -129,6 +134,12 @@ class Spawner:
             raise
         for fd in (stdin_theirs, stdout_theirs, stderr_theirs):
             self._kernel.close(fd)
+        self._living[pid] = role
+
+        def exited(ended: Exit) -> None:
+            del self._living[pid]
+            on_exit(ended)
+
         return ChildProcess(
             self._loop,
             self._kernel,
@@ -137,7 +148,7 @@ class Spawner:
             PipeEnds(stdin, stdout, stderr),
             on_report=on_report,
             on_log=on_log,
-            on_exit=on_exit,
+            on_exit=exited,
             whole_group=whole_group,
         )
 

@@ -1,6 +1,8 @@
 """How the daemon stops.
 
-    SERVING --asked--> DRAINING --grace over, or asked again--> CUTTING --KILL_AFTER_S--> KILLING
+    SERVING --asked--> DRAINING --grace over, or asked again--> CUTTING --KILL_AFTER_S--> KILLING --GIVE_UP_AFTER_S--> left
+
+A process that waits in the kernel, for a file on a server that is gone, say, dies of no signal; it is left behind.
 
 Two things end side by side: the front takes no new connections and finishes its answers, and the scheduler refuses who
 waits and ends what is idle. The loop is left when both are done and no scan is under way, whatever stage that is in.
@@ -9,7 +11,7 @@ waits and ends what is idle. The loop is left when both are done and no scan is 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 
 from llamad.core.events import Event, StopAsked
@@ -22,6 +24,7 @@ log = logging.getLogger(__name__)
 
 GRACE_S = 30.0
 KILL_AFTER_S = 5.0
+GIVE_UP_AFTER_S = 5.0
 
 
 class StopStage(Enum):
@@ -32,7 +35,7 @@ class StopStage(Enum):
 
 
 class Stopper:
-    """`on_begin` is told once, when stopping begins. There may be no front yet."""
+    """`on_begin` is told once, when stopping begins. There may be no front yet. `living`: every child, pid to role."""
 
     def __init__(
         self,
@@ -42,14 +45,18 @@ class Stopper:
         reloader: Reloader,
         front: Callable[[], Front | None],
         on_begin: Callable[[], None],
+        living: Callable[[], Mapping[int, str]],
     ) -> None:
         self.stage = StopStage.SERVING
+        self.gave_up = False
+        """Left while a child was still there."""
         self._loop = loop
         self._post = post
         self._monitor = monitor
         self._reloader = reloader
         self._front = front
         self._on_begin = on_begin
+        self._living = living
         self._children_gone = False
 
     def ask(self) -> None:
@@ -94,7 +101,14 @@ class Stopper:
     def _kill(self) -> None:
         log.warning("killing what is left")
         self.stage = StopStage.KILLING
+        self._loop.call_later(GIVE_UP_AFTER_S, self._give_up)
         self._monitor.kill_all()
         front = self._front()
         if front is not None:
             front.kill()
+
+    def _give_up(self) -> None:
+        left = ", ".join(f"{role} (pid {pid})" for pid, role in self._living().items())
+        log.error("cannot wait for %s any longer: still there after SIGKILL", left or "the last step")
+        self.gave_up = True
+        self._loop.stop()

@@ -47,14 +47,12 @@ from llamad.daemon.systemd import Notifier, Watchdog, watchdog_interval_s
 from llamad.daemon.tallies import Tallies
 from llamad.daemon.tickets import Tickets
 from llamad.errors import LlamadError
+from llamad.exit_status import EXIT_BAD_CONFIG, EXIT_CLEAN, EXIT_INTERNAL
 from llamad.observe.log import relay, set_level
 from llamad.observe.ring import LineRing
 from llamad.wire.proxy import ProxySettings
 
 log = logging.getLogger(__name__)
-
-EXIT_CLEAN = 0
-EXIT_BAD_CONFIG = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +112,13 @@ class Supervisor:
         self._clients = Clients(self._loop.now)
         self._announcer = Announcer(self._loop, self._driver, self._notifier)
         self._stopper = Stopper(
-            self._loop, post, self._monitor, self._reloader, lambda: self._front, self._stop_begun
+            self._loop,
+            post,
+            self._monitor,
+            self._reloader,
+            front=lambda: self._front,
+            on_begin=self._stop_begun,
+            living=self._spawner.living,
         )
         self._leases: LeaseServer | None = None
         self._admin: AdminServer | None = None
@@ -130,6 +134,8 @@ class Supervisor:
             self._loop.run()
         finally:
             self._close()
+        if self._stopper.gave_up:
+            return EXIT_INTERNAL
         log.info("stopped")
         return self._exit_status
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from llamad.core.events import Event, StopAsked
+from llamad.daemon.kernel import Exit, Kernel
 from llamad.daemon.loop import Loop
 from llamad.daemon.proxy import FrontState
-from llamad.daemon.stopping import GRACE_S, KILL_AFTER_S, Stopper, StopStage
-from tests.daemon.parts import HandClock
+from llamad.daemon.spawn import Spawner
+from llamad.daemon.stopping import GIVE_UP_AFTER_S, GRACE_S, KILL_AFTER_S, Stopper, StopStage
+from tests.daemon.parts import HandClock, run_until
 
 
 class Part:
@@ -25,6 +28,16 @@ class Part:
         return lambda: self.told.append(name)
 
 
+class DeafKernel(Kernel):
+    """Its processes die of no signal, as those in uninterruptible sleep."""
+
+    def send_signal(self, pidfd: int, number: int) -> None:
+        return
+
+    def kill_group(self, pgid: int) -> None:
+        return
+
+
 class Bench:
     def __init__(self, *, with_front: bool = True) -> None:
         self.clock = HandClock()
@@ -32,6 +45,7 @@ class Bench:
         self.events: list[Event] = []
         self.front, self.monitor, self.reloader = Part(), Part(), Part()
         self.begun: list[bool] = []
+        self.living: Mapping[int, str] = {}
         self.left = False
         self.loop.stop = self.leave  # type: ignore[method-assign]
         self.stopper = Stopper(
@@ -41,6 +55,7 @@ class Bench:
             self.reloader,  # type: ignore[arg-type]
             lambda: self.front if with_front else None,  # type: ignore[arg-type, return-value]
             lambda: self.begun.append(True),
+            lambda: self.living,
         )
 
     def leave(self) -> None:
@@ -112,3 +127,25 @@ def test_a_front_that_ends_does_not_end_the_daemon_by_itself(bench: Bench) -> No
     bench.front.state = FrontState.STOPPED
     bench.stopper.leave_when_done()
     assert not bench.left
+
+
+def test_a_process_that_survives_sigkill_is_named_and_left_behind(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    spawner, ended = Spawner(bench.loop, DeafKernel(), {"PATH": "/usr/bin:/bin"}), list[Exit]()
+    process = spawner.spawn(
+        ("/bin/cat",), "instance", on_report=lambda _: None, on_log=lambda _: None, on_exit=ended.append
+    )
+    bench.living = spawner.living()
+    bench.monitor.kill_all = process.kill
+    bench.stopper.ask()
+    bench.after(GRACE_S)
+    bench.after(KILL_AFTER_S)
+    assert not bench.left
+    bench.after(GIVE_UP_AFTER_S)
+    assert bench.left
+    assert bench.stopper.gave_up
+    assert f"instance (pid {process.pid})" in caplog.text
+    process.close_stdin()
+    run_until(bench.loop, lambda: ended)
+    assert not spawner.living()
