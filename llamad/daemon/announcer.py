@@ -18,6 +18,9 @@ log = logging.getLogger(__name__)
 SAID_ELSEWHERE = frozenset(("evict", "exited", "measure"))
 """Kinds of notes that a neighbour's log line repeats: who is evicted also stops, who exits has been seen to end."""
 
+GONE_WRONG = frozenset(("failed", "retry", "give-up", "measure-failed", "measured-wrong", "no-gpu"))
+"""Kinds of notes that tell of something that was not meant to happen."""
+
 
 class DaemonState(Enum):
     """See `supervisor` for the transitions."""
@@ -73,8 +76,7 @@ class Announcer:
         """A decision of the scheduler's, or of the daemon itself (`model` "")."""
         wall = self._loop.clock.wall()
         self.events.append(Happening(wall, note.kind, note.model, note.text, note.numbers))
-        level = logging.DEBUG if note.kind in SAID_ELSEWHERE else logging.INFO
-        log.log(level, "%s%s", f"{note.model}: " if note.model else "", note.text)
+        log.log(_level(note.kind), "%s%s", f"{note.model}: " if note.model else "", note.text)
         self.refresh()
 
     def refresh(self) -> None:
@@ -102,3 +104,9 @@ class Announcer:
         summary = self.summary()
         setproctitle.setproctitle(f"llamad: supervisor [{summary}]")
         self._notifier.status(summary)
+
+
+def _level(kind: str) -> int:
+    if kind in GONE_WRONG:
+        return logging.WARNING
+    return logging.DEBUG if kind in SAID_ELSEWHERE else logging.INFO

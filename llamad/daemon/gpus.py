@@ -80,7 +80,8 @@ class Gpus:
         try:
             self._nvml.nvmlInit()
         except self._errors as error:
-            self._complain(f"no NVIDIA GPU is visible: {error}")
+            # Most machines without one are meant to be so. Who asked for layers on a GPU is told by the measurer.
+            self._complain(f"no NVIDIA GPU is visible: {error}", logging.INFO)
             self._retry_at = now + RETRY_S
             return
         try:
@@ -105,11 +106,11 @@ class Gpus:
         except self._errors:
             return  # the driver is gone, and with it whatever was open
 
-    def _complain(self, words: str) -> None:
+    def _complain(self, words: str, level: int = logging.WARNING) -> None:
         """Once for each reason."""
         if words != self._complaint:
             self._complaint = words
-            log.warning("%s", words)
+            log.log(level, "%s", words)
 
     def _partitioned(self, handle: Any) -> bool:
         try:
