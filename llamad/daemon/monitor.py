@@ -31,7 +31,7 @@ from llamad.daemon.kernel import Exit as ProcessExit
 from llamad.daemon.process import ChildProcess
 from llamad.daemon.reports import checked_address, device_totals, load_progress, slots
 from llamad.daemon.spawn import Commands, Spawner
-from llamad.errors import ProtocolError
+from llamad.errors import LlamadError, ProtocolError
 from llamad.observe.ring import LineRing
 from llamad.wire import child as wire
 from llamad.wire.child import (
@@ -153,12 +153,8 @@ class Monitor:
     def spawn(self, action: Spawn) -> None:
         spec = self._specs(action.model)
         try:
-            if spec is None:
-                raise OSError("the model is not configured any more")
-            if spec.engine != "llamad":
-                raise OSError(f"engine {spec.engine!r} is not supported by this version")
-            self._start(action, spec)
-        except (OSError, ProtocolError) as error:
+            self._start(action, _runnable(spec))
+        except (OSError, LlamadError) as error:
             message = f"cannot start an instance of {action.model!r}: {error}"
             log.warning("%s", message)
             self._post(ChildNotSpawned(action.child, message))
@@ -309,6 +305,15 @@ class Monitor:
         self._instances.pop(instance.child, None)
         for watcher in self._watchers:
             watcher.gone(instance.child, how)
+
+
+def _runnable(spec: ModelSpec | None) -> ModelSpec:
+    """Raises LlamadError for a model that cannot have an instance."""
+    if spec is None:
+        raise LlamadError("the model is not configured any more")
+    if spec.engine != "llamad":
+        raise LlamadError(f"engine {spec.engine!r} is not supported by this version")
+    return spec
 
 
 def remove_quietly(path: str) -> None:
