@@ -111,7 +111,8 @@ class Reloader:
         refused = [problem for problem in result.registry.problems if problem.fatal or not starting]
         fresh = new_problems(self.registry.problems, tuple(refused))
         if fresh:
-            return bad_configuration(fresh)
+            doing = "cannot start" if starting else "cannot reload, nothing has changed"
+            return bad_configuration(doing, fresh)
         changes = changes_between(self, result.settings, result.registry)
         self.settings, self.registry = result.settings, result.registry
         self._configured = True
@@ -127,14 +128,13 @@ def new_problems(before: tuple[Problem, ...], after: tuple[Problem, ...]) -> lis
     return [problem for problem in after if (problem.file, problem.message, problem.model) not in known]
 
 
-def bad_configuration(problems: list[Problem]) -> ConfigError:
-    """One error for all of them, with the list in its details."""
+def bad_configuration(doing: str, problems: list[Problem]) -> ConfigError:
+    """One error for all of them, with the list in its details: the message says only how many there are."""
     documents = [
         {"file": problem.file, "line": problem.line, "message": problem.message, "model": problem.model}
         for problem in problems
     ]
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    error = ConfigError(f"cannot reload, nothing has changed: {problems[0]}{more}")
+    error = ConfigError(f"{doing}: {len(problems)} problem{'' if len(problems) == 1 else 's'}")
     error.status, error.details = 400, {"problems": documents}
     return error
 

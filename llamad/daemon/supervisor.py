@@ -17,7 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from llamad.clock import Clock
-from llamad.config.settings import ModelSpec, Registry, Settings
+from llamad.config.check import render
+from llamad.config.settings import ModelSpec, Problem, Registry, Settings
 from llamad.core import actions
 from llamad.core.scheduler import Scheduler
 from llamad.daemon import listeners as sockets
@@ -340,13 +341,14 @@ class Supervisor:
         if self._announcer.stopping:
             return
         if isinstance(outcome, LlamadError):
-            log.error("%s", outcome)
+            log_outcome(outcome)
             self._exit_status = EXIT_BAD_CONFIG
             self._stopper.ask()
             return
-        for problem in self._reloader.registry.problems:
-            log.warning("%s", problem)
-        log.info("%d models are configured", len(self._reloader.registry.models))
+        for line in render(self._reloader.registry.problems).splitlines():
+            log.warning("%s", line)
+        configured = len(self._reloader.registry.models)
+        log.info("%d model%s configured", configured, " is" if configured == 1 else "s are")
         self._start_front()
 
     def _reload(self) -> None:
@@ -361,7 +363,8 @@ class Supervisor:
     # ---- stop
 
     def _stop_begun(self) -> None:
-        self._announcer.stop("stopping: running requests may finish")
+        served = self._front is not None
+        self._announcer.stop("stopping: running requests may finish" if served else "stopping")
         if self._probe is not None:
             self._probe.stop()
 
@@ -384,7 +387,7 @@ def log_outcome(outcome: Changes | LlamadError) -> None:
     if isinstance(outcome, LlamadError):
         log.error("%s", outcome.message)
         for problem in outcome.details.get("problems", []):
-            log.error("%s:%s: %s", problem["file"], problem["line"], problem["message"])
+            log.error("%s", Problem.from_document(problem))
         return
     names = (("added", outcome.added), ("changed", outcome.changed), ("removed", outcome.removed))
     parts = [f"{verb} {', '.join(models)}" for verb, models in names if models]

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from llamad.config.settings import ModelSpec, Problem, Registry, Settings
 from llamad.core.events import Event, ModelsConfigured
-from llamad.daemon.reload import Changes, Reloader
+from llamad.daemon.reload import Changes, Reloader, bad_configuration
 from llamad.daemon.scan import ScanResult
+from llamad.daemon.supervisor import log_outcome
 from llamad.errors import LlamadError
 
 SETTINGS = Settings(runtime_dir="/r", state_dir="/s")
@@ -98,8 +101,20 @@ def test_a_problem_at_the_start_leaves_out_its_model_only() -> None:
 
 def test_a_fatal_problem_refuses_even_the_start() -> None:
     bench = started(problems=(Problem("/f", 3, "cannot", fatal=True),))
-    assert isinstance(bench.outcomes[0], LlamadError)
+    refusal = bench.outcomes[0]
+    assert isinstance(refusal, LlamadError)
+    assert refusal.message == "cannot start: 1 problem"
     assert bench.events == []
+
+
+def test_every_problem_is_logged_once_with_its_line_if_it_has_one(caplog: pytest.LogCaptureFixture) -> None:
+    problems = (Problem("/f", 3, "cannot one", "x"), Problem("/g", 0, "cannot two"))
+    log_outcome(bad_configuration("cannot reload", list(problems)))
+    assert [record.getMessage() for record in caplog.records] == [
+        "cannot reload: 2 problems",
+        "/f:3: cannot one",
+        "/g: cannot two",
+    ]
 
 
 def test_a_new_problem_changes_nothing_and_an_old_one_is_no_obstacle() -> None:

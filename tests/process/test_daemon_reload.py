@@ -120,6 +120,8 @@ def test_at_the_start_a_problem_leaves_out_its_model_only() -> None:
         assert daemon.ask("good")[0] == 200
         assert daemon.ask("broken")[0] == 404
         assert "nonsense" in daemon.get("/status")["problems"][0]["message"]
+        assert "(model 'broken' is left out)" in daemon.log()
+        assert "1 model is configured" in daemon.log()
         # The old problem is no reason to refuse a reload that changes something else.
         daemon.write_models({"broken": "|nonsense = 1", "good": "", "more": ""})
         assert daemon.post("/reload")[0] == 200
