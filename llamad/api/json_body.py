@@ -43,6 +43,6 @@ def json_type(value: object) -> str:
         case str():
             return "a string"
         case list() | tuple():
-            return "an array"
+            return "an array" if value else "an empty array"
         case _:
             return "an object"
