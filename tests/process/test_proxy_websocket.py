@@ -132,10 +132,14 @@ def test_the_bound_of_messages_from_the_instance(front: Front, echo: EchoInstanc
 def settled_rss(worker: psutil.Process) -> int:
     """Memory once it stands still for half a second."""
     since, last = time.monotonic(), 0
-    while time.monotonic() - since < 0.5:
+
+    def stands_still() -> bool:
+        nonlocal since, last
         if (now := worker.memory_info().rss) != last:
             since, last = time.monotonic(), now
-        time.sleep(0.05)
+        return time.monotonic() - since >= 0.5
+
+    wait_until(stands_still, within_s=20, every_s=0.05)
     return last
 
 
