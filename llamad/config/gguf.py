@@ -109,7 +109,7 @@ def read_head(file: BinaryIO, size_bytes: int) -> Head:
 def _read_counts(source: _Source) -> tuple[int, int]:
     magic = source.take(4)
     if magic != b"GGUF":
-        raise ValueError(f"it is no GGUF file (it begins with {magic!r})")
+        raise ValueError(f"it is no GGUF file, it begins with {magic.decode('latin-1')!a}")
     version = source.u32()
     if version not in (2, 3):
         if int.from_bytes(version.to_bytes(4, "little"), "big") in (2, 3):
@@ -117,7 +117,7 @@ def _read_counts(source: _Source) -> tuple[int, int]:
         raise ValueError(f"it has GGUF version {version}, not 2 or 3")
     n_tensors, n_keys = source.u64(), source.u64()
     if n_tensors > TENSORS_MAX or n_keys > KEYS_MAX:
-        raise ValueError(f"it claims {n_tensors} tensors and {n_keys} keys")
+        raise ValueError(f"it is damaged: it claims {n_tensors} tensors and {n_keys} keys")
     return n_tensors, n_keys
 
 
@@ -199,7 +199,9 @@ class _Source:
     def skip_strings(self, count: int) -> None:
         # The hot loop: a quarter of a million rounds for a large vocabulary.
         if count * 8 > self._size:
-            raise ValueError(f"it claims {count} texts within its {self._size} bytes")
+            raise ValueError(
+                f"it is cut off or damaged: its {self._size} bytes cannot hold the {count} texts it claims"
+            )
         length_at = struct.Struct("<Q").unpack_from
         position, available = self.position, len(self._data)
         for _ in range(count):
@@ -212,7 +214,7 @@ class _Source:
     def _length(self, limit_bytes: int) -> int:
         length = self.u64()
         if length > limit_bytes:
-            raise ValueError(f"it claims a name of {length} bytes")
+            raise ValueError(f"it is damaged: it claims a name of {length} bytes")
         return length
 
     def _advance(self, count: int) -> int:

@@ -76,6 +76,8 @@ def lookup(spelling: str, scopes: tuple[Scope, ...], dashes: str = "") -> Option
         return rules.option(spelling)
     shown = f"'{dashes}{spelling}'"
     elsewhere = by_spelling(tuple(Scope)).get(spelling)
+    if elsewhere is not None and elsewhere.honoured is not None:
+        raise ValueError(f"cannot honour option {shown} yet")
     if elsewhere is not None and elsewhere.scope is Scope.DAEMON:
         raise ValueError(f"cannot set {shown} for a model: it is an option of the daemon")
     if elsewhere is not None:

@@ -53,6 +53,9 @@ def build_registry(settings: Settings, daemon: Layer, read: Read) -> Registry:
 
 def _at(draft: Draft, option: str, message: str) -> Problem:
     file, line = draft.place(option)
+    if not line:
+        # The file itself is the place, and says its path already.
+        message = message.replace(f"'{file}'", "this file")
     return Problem(file, line, message, model=draft.name)
 
 

@@ -57,7 +57,7 @@ def test_what_a_head_says() -> None:
 
 def test_every_truncation_is_refused() -> None:
     for length in range(len(TINY)):
-        with pytest.raises(ValueError, match=r"truncated|empty|no GGUF"):
+        with pytest.raises(ValueError, match=r"truncated|empty|no GGUF|cut off"):
             read(TINY[:length])
 
 
@@ -119,3 +119,15 @@ def test_one_byte_flipped_never_breaks_the_reader(position: int, byte: int) -> N
         read(bytes(data))
     except ValueError:
         pass
+
+
+def test_texts_that_do_not_fit_into_the_file_are_a_cut_or_a_damage() -> None:
+    array = struct.pack("<Q", 1) + b"k" + struct.pack("<IIQ", 9, 8, 262144)
+    head = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + array
+    with pytest.raises(ValueError, match=r"cut off or damaged: its \d+ bytes cannot hold the 262144 texts"):
+        read(head)
+
+
+def test_what_another_file_begins_with_is_shown_as_text() -> None:
+    with pytest.raises(ValueError, match=r"begins with 'PK\\x03\\x04'$"):
+        read(HOSTILE["another format"])

@@ -273,7 +273,7 @@ def test_one_broken_model_leaves_the_others(tmp_path: Path) -> None:
     loaded = load([*NO_FILE, "--models-dir", str(tmp_path / "models")], {})
     assert list(loaded.registry.models) == ["good"]
     assert [str(problem) for problem in loaded.registry.problems] == [
-        f"{tmp_path}/models/bad.gguf: cannot use '{tmp_path}/models/bad.gguf': it is empty"
+        f"{tmp_path}/models/bad.gguf: cannot use this file: it is empty"
     ]
     assert loaded.registry.problems[0].model == "bad"
 
@@ -401,3 +401,10 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(tmp_path: Path) 
 def test_which_kind_of_file_to_check(tmp_path: Path, text: str, option: str) -> None:
     path = write(tmp_path / "x.ini", text)
     assert check.arguments(path) == [option, path]
+
+
+def test_what_the_daemon_cannot_do_yet_is_not_sent_to_the_daemons_file(tmp_path: Path) -> None:
+    [problem] = presets(
+        tmp_path, f"[m]\nmodel = {write_model(tmp_path / 'm.gguf')}\nagent = true\n"
+    ).registry.problems
+    assert problem.message == "cannot honour option 'agent' yet"
