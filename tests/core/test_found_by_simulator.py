@@ -328,23 +328,38 @@ def test_a_pinned_model_stays_though_time_leaps() -> None:
 
 def test_a_sleeper_that_waits_to_wake_does_not_hold_up_those_ahead_of_it_for_ever() -> None:
     """It has the only process, they have set aside the memory that it needs: nobody would ever move."""
-    m = Machine(
+    m = SlowToLook(
         ModelEntry("a", sleep_idle_s=5),
         "b",
         takes={"a": (1, 20), "b": (1, 20)},
         models_max=1,
         drain_after_s=30,
     )
+    m.loaded("b")
+    m.unload("b")
+    m.exit("b")
     m.loaded("a")
     m.wait(6)
     m.step(e.ChildSlept(m.child("a"), {"host": GIB, "gpu": 0}))
-    m.others["gpu"] = 5 * GIB
+    m.looks = False
     first = m.ask("b")
-    m.others["gpu"] = 0
     m.ask("a")
-    m.wait(31)
+    m.looks = True
+    m.step(e.MemoryRead(m.read()))
+    m.wait(29)
+    assert m.state("a") is State.SLEEPING
+    m.wait(2)
     assert m.state("a") is State.STOPPING
     m.exit("a")
     assert m.spawned() == ["b"]
     m.ready("b")
     assert m.granted() == [first]
+
+
+class SlowToLook(Machine):
+    """Does not answer ReadMemory while `looks` is False."""
+
+    looks = True
+
+    def step(self, event: e.Event) -> list[a.Action]:
+        return super().step(event) if self.looks else Driver.step(self, event)
