@@ -161,16 +161,6 @@ ROWS: tuple[Option, ...] = (
         default_text="the model's own",
     ),
     Option(
-        "embeddings",
-        Flag(),
-        "serve embeddings only",
-        _ALL,
-        _CONTEXT,
-        default=False,
-        also=("embedding",),
-        env=("LLAMA_ARG_EMBEDDINGS",),
-    ),
-    Option(
         "sse-ping-interval",
         Whole(-1, 2**31 - 1),
         "seconds of silence after which a stream sends a comment, -1 for never; a request may say otherwise",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llamad.config.option import Option, Scope
-from llamad.config.values import Flag, Json, Listing, Matching, Number, Text, Whole
+from llamad.config.values import Flag, Json, Listing, Matching, Number, Schema, Text, Whole
 
 _SAMPLING = "Instances: sampling defaults (a request may say otherwise)"
 _RULES = "Instances: what answers conform to (a request may say otherwise)"
@@ -152,9 +152,7 @@ ROWS: tuple[Option, ...] = (
         _RULES,
         default_text="none",
     ),
-    Option(
-        "json-schema", Text("JSON"), "schema of all answers", _ALL, _RULES, default_text="none", also=("j",)
-    ),
+    Option("json-schema", Schema(), "schema of all answers", _ALL, _RULES, default_text="none", also=("j",)),
     Option(
         "json-schema-file",
         Text("FILE", may_be_empty=False, path=True),

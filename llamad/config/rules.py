@@ -7,8 +7,10 @@ remove = user, metadata          ; never reaches the model
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from llamad.config.option import Option, Scope
 from llamad.config.settings import OptionValue, RequestRules
@@ -21,6 +23,52 @@ PREFIXES = (DEFAULT, FORCE)
 FIELD = r"(?!model$)[A-Za-z_][A-Za-z0-9_]{0,63}"
 
 
+_NUMBER, _WHOLE, _FLAG = "a number", "a whole number", "true or false"
+# fmt: off
+_NUMBERS = (
+    "temperature", "dynatemp_range", "dynatemp_exponent", "top_p", "min_p", "top_n_sigma", "xtc_probability",
+    "xtc_threshold", "typical_p", "repeat_penalty", "presence_penalty", "frequency_penalty", "dry_multiplier",
+    "dry_base", "mirostat_tau", "mirostat_eta", "adaptive_target", "adaptive_decay",
+)
+_COUNTS = (
+    "seed", "top_k", "repeat_last_n", "dry_allowed_length", "dry_penalty_last_n", "mirostat", "min_keep",
+    "max_tokens", "max_completion_tokens", "n_predict", "id_slot", "n_probs", "top_logprobs",
+)
+# fmt: on
+_TAKES: Mapping[str, str] = {
+    **dict.fromkeys(_NUMBERS, _NUMBER),
+    **dict.fromkeys(_COUNTS, _WHOLE),
+    **dict.fromkeys(("ignore_eos", "cache_prompt", "stream"), _FLAG),
+}
+"""Parameters that everybody reads in one way. A wrong type would be every client's error, and none's fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A JSON value, as `Json` has it, of the type that its parameter `takes`; null stands for unset. Ranges are not checked."""
+
+    takes: str
+    hint: str = "JSON"
+
+    def parse(self, text: str) -> str:
+        said = Json().parse(text)
+        value = json.loads(said)
+        if value is not None and not _is(self.takes, value):
+            raise ValueError(f"{text!r} is not {self.takes}")
+        return said
+
+    def render(self, value: OptionValue) -> str:
+        return str(value)
+
+
+def _is(takes: str, value: object) -> bool:
+    if isinstance(value, bool) or takes == _FLAG:
+        return isinstance(value, bool) and takes == _FLAG
+    # JSON does not tell 5 from 5.0.
+    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    return whole or (takes == _NUMBER and isinstance(value, float))
+
+
 def option(spelling: str) -> Option:
     """`default.FIELD` or `force.FIELD`: rows without end, as there are for `env.NAME`. ValueError for a bad FIELD."""
     prefix, _, field = spelling.partition(".")
@@ -28,7 +76,8 @@ def option(spelling: str) -> Option:
         raise ValueError(
             f"cannot use '{spelling}': write {prefix}.FIELD with a parameter of the request, other than model"
         )
-    return Option(spelling, Json(), "a parameter of the model's requests", Scope.MODEL)
+    kind = Parameter(_TAKES[field]) if field in _TAKES else Json()
+    return Option(spelling, kind, "a parameter of the model's requests", Scope.MODEL)
 
 
 def is_rule(name: str) -> bool:

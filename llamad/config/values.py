@@ -253,6 +253,25 @@ class Json:
 
 
 @dataclass(frozen=True, slots=True)
+class Schema:
+    """The text of a JSON schema; "" for none."""
+
+    hint: str = "JSON"
+
+    def parse(self, text: str) -> str:
+        try:
+            schema = json.loads(text or "{}", parse_constant=_no_constant)
+        except (ValueError, RecursionError):
+            raise ValueError(f"{text[:40]!r} is no JSON") from None
+        if not isinstance(schema, dict):
+            raise ValueError(f"{text[:40]!r} is no JSON schema, which is an object")
+        return text
+
+    def render(self, value: OptionValue) -> str:
+        return str(value)
+
+
+@dataclass(frozen=True, slots=True)
 class Template:
     """Jinja source, or the name `chatml`. llama.cpp has more built-in names; they are not taken for source."""
 

@@ -101,3 +101,33 @@ def test_other_rules_need_no_other_process(folder: Path) -> None:
     after = registry(folder, CHAT + "default.a = 1\n[v]\nvariant-of = chat\n")
     diff = diff_registries(before, after)
     assert diff.relabelled == diff.unchanged == ("chat",)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("default.temperature = hot", "'hot' is not a number"),
+        ("force.max_tokens = 1.5", "'1.5' is not a whole number"),
+        ("force.top_k = true", "'true' is not a whole number"),
+        ("default.ignore_eos = 1", "'1' is not true or false"),
+    ],
+)
+def test_a_parameter_of_another_type_is_told_before_any_client_is(
+    folder: Path, line: str, reason: str
+) -> None:
+    found = registry(folder, f"{CHAT}{line}\n")
+    assert [problem.message for problem in found.problems] == [f"cannot set '{line.split()[0]}': {reason}"]
+    assert not found.models
+
+
+def test_numbers_that_mean_the_same_are_taken(folder: Path) -> None:
+    found = registry(folder, CHAT + "default.temperature = 1\ndefault.top_k = 4e1\nforce.seed = null\n")
+    assert not found.problems
+
+
+def test_a_schema_that_is_none(folder: Path) -> None:
+    found = registry(folder, CHAT + "json-schema = {bad\n[b]\nmodel = GOOD\njson-schema = []\n")
+    assert [problem.message for problem in found.problems] == [
+        "cannot set 'json-schema': '{bad' is no JSON",
+        "cannot set 'json-schema': '[]' is no JSON schema, which is an object",
+    ]
