@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llamad.config import files, ini
+from llamad.config import files, ini, paths
 from llamad.config.settings import Loaded, Problem
 
 
@@ -27,13 +27,29 @@ def exit_status(loaded: Loaded) -> int:
 
 
 def arguments(path: str) -> list[str]:
-    """The command line that checks one file: presets if any section names a model, else a llamad.ini."""
+    """The command line that checks one file: a llamad.ini if it has a section [llamad], else presets if it has any
+    other section or says which `version` of their format it has.
+    """
     try:
         text, _ = ini.decode(files.read_whole(path, ini.FILE_BYTES_MAX), path)
     except (OSError, ValueError):
         return ["--config", path]
-    names = {section.name for section in ini.parse(text, path)[0]}
-    return ["--models-preset", path] if names - {"", "llamad"} else ["--config", path]
+    sections, _ = ini.parse(text, path)
+    names = {section.name for section in sections}
+    versioned = any(
+        entry.key == "version" for section in sections if not section.name for entry in section.entries
+    )
+    presets = "llamad" not in names and (versioned or names - {""})
+    return ["--models-preset" if presets else "--config", path]
+
+
+def read_files(loaded: Loaded) -> str:
+    """What a check without a file has looked at, one line."""
+    settings = loaded.settings
+    read = [path for path in (settings.config_file, settings.models_preset, settings.models_dir) if path]
+    if not read:
+        return f"nothing to read: there is no {paths.CONFIG_FILE} and no {paths.PRESET_FILE}\n"
+    return f"read {', '.join(map(_visible, read))}\n"
 
 
 def _consequence(problem: Problem) -> str:

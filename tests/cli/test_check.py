@@ -59,3 +59,21 @@ def test_no_daemon_is_needed(llamactl: Run, folder: Path) -> None:
     config = folder / "llamad.ini"
     config.write_text("port = 1234\n")
     assert llamactl("check", str(config), LLAMAD_SOCKET="/nowhere").returncode == 0
+
+
+def test_without_a_file_it_says_what_was_read(llamactl: Run, folder: Path) -> None:
+    config = folder / "llamad.ini"
+    config.write_text(f"models-dir = {folder}\n")
+    result = llamactl("check", LLAMAD_CONFIG=str(config))
+    assert f"read {config}, " in result.stdout
+    assert f"{folder}\n" in result.stdout
+
+
+def test_what_kind_of_file_it_is_can_be_said(llamactl: Run, folder: Path) -> None:
+    file = folder / "x.ini"
+    file.write_text("")
+    assert llamactl("check", str(file)).returncode == 0
+    file.write_text("port = 1234\n")
+    assert llamactl("check", "--config", str(file)).returncode == 0
+    assert "cannot set 'port' before the first section" in llamactl("check", "--preset", str(file)).stderr
+    assert llamactl("check", "--preset").returncode == 2

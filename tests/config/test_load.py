@@ -396,6 +396,8 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(tmp_path: Path) 
         ("[llamad]\nport = 1\n", "--config"),
         ("[m]\nmodel = x\n", "--models-preset"),
         ("[*]\n", "--models-preset"),
+        ("[llamad]\nport = 1\n[models]\nx = 1\n", "--config"),
+        ("version = 1\n[a\nmodel = x\n", "--models-preset"),
     ],
 )
 def test_which_kind_of_file_to_check(tmp_path: Path, text: str, option: str) -> None:
@@ -408,3 +410,10 @@ def test_what_the_daemon_cannot_do_yet_is_not_sent_to_the_daemons_file(tmp_path:
         tmp_path, f"[m]\nmodel = {write_model(tmp_path / 'm.gguf')}\nagent = true\n"
     ).registry.problems
     assert problem.message == "cannot honour option 'agent' yet"
+
+
+def test_a_check_that_has_nothing_to_read_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("CONFIG_FILE", "PRESET_FILE"):
+        monkeypatch.setattr(f"llamad.config.paths.{name}", str(tmp_path / name))
+    said = check.read_files(load([], {}))
+    assert said == f"nothing to read: there is no {tmp_path}/CONFIG_FILE and no {tmp_path}/PRESET_FILE\n"
