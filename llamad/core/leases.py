@@ -219,7 +219,7 @@ def expire_waiters(s: SchedulerState, model: Model, now: float) -> None:
     refusal = Refusal(
         "queue-timeout",
         503,
-        f"cannot serve model {model.name!r}: waited {limit_s:.0f} s for it ({model.reason})",
+        f"cannot serve model {model.name!r}: waited {limit_s:.0f} s for it ({s.reason(model)})",
         retry_after_s=5.0,
     )
     for waiter in late:

@@ -93,7 +93,8 @@ def _begin_load(s: SchedulerState, model: Model, now: float) -> None:
     model.progress = 0.0
     model.last_word = None
     model.stop_stage = StopStage.NONE
-    model.reason = f"loading for {len(model.waiters)} waiting" if model.waiters else "loading by order"
+    requests = len(model.waiters) - len(model.waiters.tickets())
+    model.reason = f"loading for {requests} waiting" if requests else "loading by order"
     arm_progress(s, model, now)
     s.check_abandoned(model, now)
 

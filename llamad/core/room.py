@@ -256,7 +256,6 @@ class _Walk:
         s = self._s
         s.queue.leave(model.name)
         model.ordered = False
-        model.reason = refusal.message
         s.note("refuse", model.name, refusal.message)
         s.refuse_waiters(model, refusal)
         self.again = True

@@ -194,7 +194,7 @@ def _model_view(s: SchedulerState, model: Model) -> ModelView:
         leases=len(model.leases) + len(model.attached),
         waiting=len(model.waiters),
         pinned=model.pinned,
-        reason=model.reason,
+        reason=s.reason(model),
         failed=failure is not None,
         exit_code=model.exit_code if model.state is State.UNLOADED else None,
         signal=model.signal if model.state is State.UNLOADED else None,

@@ -182,6 +182,15 @@ class SchedulerState:
         first = model.waiters.oldest
         self.queue.join(model.name, first.since if first else now, model.entry.priority)
 
+    def reason(self, model: Model) -> str:
+        """Why it is in its state; of one that waits for room, what it waits for."""
+        if model.name not in self.queue or model.state not in (State.UNLOADED, State.SLEEPING):
+            return model.reason
+        leaving = [repr(victim) for victim, wanting in self.evicting.items() if wanting == model.name]
+        if leaving:
+            return f"waits until {', '.join(leaving)} has left"
+        return f"waits for room, at position {self.queue.position(model.name)} of the queue"
+
     def forget_model(self, model: Model) -> None:
         """Drop a model that is gone from the configuration and has no process."""
         for deadline in Deadline:

@@ -163,3 +163,37 @@ def test_stop_ends_what_runs_at_the_deadline() -> None:
     d.exit("a", signal=9)
     assert len(d.seen(a.EndLease)) == 1
     assert len(d.seen(a.Finish)) == 1
+
+
+def reason(d: Driver, model: str) -> str:
+    view = d.scheduler.model_view(model)
+    assert view is not None
+    return view.reason
+
+
+def test_a_load_says_for_whom_it_is() -> None:
+    d = Driver("a", "b")
+    d.load("a")
+    assert reason(d, "a") == "loading by order"
+    d.ask("b")
+    assert reason(d, "b") == "loading for 1 waiting"
+
+
+def test_who_waits_says_for_what() -> None:
+    d = Driver("a", "b", "c", models_max=1)
+    d.loaded("a")
+    lease = d.ask("a")
+    d.ask("b")
+    d.ask("c")
+    assert reason(d, "b") == "waits for room, at position 1 of the queue"
+    assert reason(d, "c") == "waits for room, at position 2 of the queue"
+    d.release(lease)
+    assert reason(d, "b") == "waits until 'a' has left"
+
+
+def test_a_refusal_is_no_reason_for_a_state() -> None:
+    d = Driver(ModelEntry("a", pinned=True), "b", models_max=1)
+    d.loaded("a")
+    d.ask("b")
+    assert d.seen(a.RefuseLease)
+    assert reason(d, "b") == "never loaded"
