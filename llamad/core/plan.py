@@ -152,19 +152,19 @@ def _words(play: _Play, model: Model) -> str:
     """One line for people."""
     match play.outcome:
         case "serves":
-            return "is loaded"
+            return "it is loaded"
         case "measures":
-            return "is measured first: what it needs is not known yet"
+            return "it is measured first: what it needs is not known yet"
         case "loads":
-            return "wakes up" if model.state is State.SLEEPING else "loads at once"
+            return "it wakes up" if model.state is State.SLEEPING else "it loads at once"
         case "evicts":
-            return f"loads when {_names(play.evictions)} {_have(play.evictions)} left"
+            return f"it loads when {_names(play.evictions)} {_have(play.evictions)} left"
         case "drains":
             soon = f" in {play.drain_after_s:.0f} s" if play.drain_after_s else ""
-            return f"waits until {_names(play.drains)} {_have(play.drains)} no more requests, closed for new ones{soon}"
+            return f"it waits until {_names(play.drains)} {_have(play.drains)} no more requests, closed for new ones{soon}"
     if model.resident or model.state is State.MEASURING:
-        return f"waits: it is {model.state.value}"
-    return f"waits at position {play.position} of the queue"
+        return f"it waits: it is {model.state.value}"
+    return f"it waits at position {play.position} of the queue"
 
 
 def _names(names: list[str]) -> str:

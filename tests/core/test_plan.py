@@ -30,7 +30,7 @@ def test_what_is_loaded_serves() -> None:
     d = Driver("a")
     d.loaded("a")
     found = planned(d, "a")
-    assert (found.outcome, found.message, found.need) == ("serves", "is loaded", {})
+    assert (found.outcome, found.message, found.need) == ("serves", "it is loaded", {})
 
 
 def test_with_room_it_loads_and_the_numbers_are_there() -> None:
@@ -40,7 +40,7 @@ def test_with_room_it_loads_and_the_numbers_are_there() -> None:
     m.exit("a")
     m.wait(3)
     found = planned(m, "a")
-    assert (found.outcome, found.message) == ("loads", "loads at once")
+    assert (found.outcome, found.message) == ("loads", "it loads at once")
     assert found.need == {"processes": 1, "host": GIB, "gpu": 10 * GIB}
     assert found.available == {"host": 30 * GIB, "gpu": 22 * GIB}
     assert found.short == {}
@@ -61,7 +61,7 @@ def test_evictions_in_their_order() -> None:
         m.now += 1
     found = planned(m, "big")
     assert (found.outcome, found.evictions) == ("evicts", ("c", "a", "b"))
-    assert found.message == "loads when 'c', 'a', 'b' have left"
+    assert found.message == "it loads when 'c', 'a', 'b' have left"
     assert found.short == {"gpu": 20 * GIB}
 
 
@@ -71,7 +71,7 @@ def test_busy_models_drain_when_it_has_waited() -> None:
     d.ask("a")
     found = planned(d, "b")
     assert (found.outcome, found.drains, found.drain_after_s) == ("drains", ("a",), 30.0)
-    assert found.message == "waits until 'a' has no more requests, closed for new ones in 30 s"
+    assert found.message == "it waits until 'a' has no more requests, closed for new ones in 30 s"
 
 
 def test_one_that_waits_already_drains_in_the_rest_of_its_time() -> None:
@@ -93,7 +93,7 @@ def test_who_waits_for_whom() -> None:
     found = planned(d, "c")
     assert (found.outcome, found.leaving, found.position) == ("waits", ("a",), 2)
     d.exit("a")
-    assert planned(d, "b").message == "waits: it is loading"
+    assert planned(d, "b").message == "it waits: it is loading"
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_sleeper_wakes() -> None:
     m.wait(11)
     m.step(e.ChildSlept(m.child("a"), {"host": GIB // 4, "gpu": 0}))
     found = planned(m, "a")
-    assert (found.outcome, found.message) == ("loads", "wakes up")
+    assert (found.outcome, found.message) == ("loads", "it wakes up")
     assert found.need == {"processes": 0, "host": GIB * 3 // 4, "gpu": 12 * GIB}
 
 
