@@ -9,11 +9,23 @@ from __future__ import annotations
 import json
 import logging
 import os
+from pathlib import Path
 from typing import Any
+
+from llamad.config.files import user_name
 
 log = logging.getLogger(__name__)
 
 FILE_BYTES_MAX = 8 << 20
+
+
+def warn_if_unwritable(directory: str) -> None:
+    """Say at the start that nothing will be kept, instead of at the first order that cannot be. Makes nothing."""
+    place = next(path for path in (Path(directory), *Path(directory).parents) if os.path.exists(path))
+    if place.is_dir() and os.access(place, os.W_OK | os.X_OK, effective_ids=True):
+        return
+    reason = f"no right to write to {place}" if place.is_dir() else f"{place} is no directory"
+    log.warning("cannot keep pins and measurements in %s as user '%s': %s", directory, user_name(), reason)
 
 
 class StateFile:

@@ -43,6 +43,7 @@ from llamad.daemon.reload import Changes, Reloader, limits
 from llamad.daemon.resources import Resources
 from llamad.daemon.scan import Scan, ScanResult
 from llamad.daemon.spawn import SECRET_NAMES, Commands, Spawner
+from llamad.daemon.statefile import warn_if_unwritable
 from llamad.daemon.stopping import Stopper
 from llamad.daemon.systemd import Notifier, Watchdog, watchdog_interval_s
 from llamad.daemon.tallies import Tallies
@@ -143,6 +144,7 @@ class Supervisor:
     # ---- start
 
     def _open(self) -> None:
+        warn_if_unwritable(self._settings.state_dir)
         self._handle_signals()
         self._open_lease_socket()
         self._open_admin_socket()
