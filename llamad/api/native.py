@@ -16,7 +16,8 @@ from llamad.api.prompts import token_id
 from llamad.engine.vocabulary import Finished, Likelihood, ModelFacts, SlotView, Text
 from llamad.errors import RequestError
 
-TOKENIZE_CHARS_MAX = 8 << 20
+TOKENIZE_CHARS_MAX = 1 << 20
+"""One request's; the worst texts take a microsecond and a half a character, and prompts wait behind it."""
 DETOKENIZE_MAX = 1 << 22
 
 

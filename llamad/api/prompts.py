@@ -23,7 +23,7 @@ def parse_prompts(fields: Fields, vocabulary: Vocabulary) -> tuple[Prompt, ...]:
         raise RequestError(f"cannot take {len(prompts)} prompts in one request: at most {PROMPTS_MAX}")
     where = fields.path("prompt")
     return tuple(
-        _prompt(f"{where}[{index}]" if several else where, prompt, vocabulary.n_vocab)
+        _prompt(f"{where}[{index}]" if several else where, prompt, vocabulary)
         for index, prompt in enumerate(prompts)
     )
 
@@ -32,20 +32,27 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _prompt(where: str, value: object, n_vocab: int) -> Prompt:
+def _prompt(where: str, value: object, vocabulary: Vocabulary) -> Prompt:
     if isinstance(value, str):
         return (value,)
     if not isinstance(value, list):
         raise wrong_field(where, "a string or an array of token ids and strings", value)
     if not value:
         raise wrong_field(where, "at least one token or text", value)
-    return tuple(_segment(f"{where}[{index}]", part, n_vocab) for index, part in enumerate(value))
+    if len(value) > vocabulary.n_ctx:
+        # Before each of millions is looked at: this runs where everybody's streams run.
+        raise RequestError(
+            f"cannot fit a prompt of {len(value)} tokens into a context of {vocabulary.n_ctx} tokens",
+            kind="exceed-context-size",
+            details={"n_prompt_tokens": len(value), "n_ctx": vocabulary.n_ctx},
+        )
+    return tuple(_segment(where, index, part, vocabulary.n_vocab) for index, part in enumerate(value))
 
 
-def _segment(where: str, value: object, n_vocab: int) -> str | int:
-    if isinstance(value, str):
+def _segment(where: str, index: int, value: object, n_vocab: int) -> str | int:
+    if isinstance(value, str) or (type(value) is int and 0 <= value < n_vocab):
         return value
-    return token_id(where, value, n_vocab)
+    return token_id(f"{where}[{index}]", value, n_vocab)
 
 
 def token_id(where: str, value: object, n_vocab: int) -> int:

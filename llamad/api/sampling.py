@@ -36,10 +36,15 @@ _OTHER_NAMES = {"nucleus": "top_p", "temp": "temperature", "typ": "typ_p", "typi
 
 
 class Vocabulary(Protocol):
-    """What parsing needs to know of the model: how many tokens there are, and the tokens of a text."""
+    """What parsing needs to know of the model: how many tokens there are, how many fit, and the tokens of a text."""
 
     @property
     def n_vocab(self) -> int: ...
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens that one request may have, its answer included."""
+        ...
 
     @property
     def tokenize(self) -> Callable[[str, bool, bool], tuple[int, ...]]:

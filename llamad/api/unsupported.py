@@ -13,6 +13,10 @@ def _empty(value: Any) -> bool:
     return value in (False, 0, "", [], {})
 
 
+def _unset(value: Any) -> bool:
+    return value is None
+
+
 def _one(value: Any) -> bool:
     return isinstance(value, int) and value == 1
 
@@ -43,6 +47,9 @@ NEUTRAL: dict[str, Callable[[Any], bool]] = {
     "web_search_options": _empty,
     "echo": _empty,
     "suffix": _empty,
+    # Ollama: how long a model stays is the daemon's configuration
+    "keep_alive": _unset,
+    "ttl": _unset,
     # llama.cpp
     "n_cmpl": _one,
     "grammar_lazy": _empty,

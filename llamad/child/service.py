@@ -35,6 +35,11 @@ class ServingEngine(Submitter, Protocol):
     def asleep(self) -> bool: ...
 
     @property
+    def n_ctx(self) -> int:
+        """Tokens that one request may have, its answer included."""
+        return self.facts.n_ctx_slot
+
+    @property
     def idle(self) -> bool: ...
 
     def stats(self) -> EngineStats: ...
@@ -114,6 +119,7 @@ class Service:
         """
         self._n_jobs += 1
         try:
+            # A job that is still in line when its caller leaves is taken out of it; one that has begun is not.
             return await asyncio.get_running_loop().run_in_executor(self._worker, call)
         finally:
             self._n_jobs -= 1

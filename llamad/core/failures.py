@@ -44,7 +44,9 @@ def _reason(
     """Kind and message, the process's own if it had a last word."""
     if model.last_word is not None:
         return model.last_word
-    tail = f"; its last words: {words}" if (words := _last_line(event.tail)) else ""
+    # Who is killed by a signal has had no last word: what stands in its log is about something else.
+    words = _last_line(event.tail) if event.signal is None else ""
+    tail = f"; its last words: {words}" if words else ""
     if served:
         return "instance-died", process + tail
     if event.signal == SIGKILL and s.ledger.margin is not None:

@@ -67,8 +67,8 @@ def _supersede(s: SchedulerState, model: Model, now: float) -> None:
 def unload(s: SchedulerState, event: UnloadAsked, now: float) -> None:
     """End the process: at once while loading, after its running requests when loaded, now with `force`."""
     ticket = Ticket(event.ticket)
-    name = s.resolve(event.model)
-    if name is None:
+    name = s.resolve(event.model) or event.model
+    if name not in s.models:  # one that left the configuration is there by its id until its process is gone
         s.refuse(ticket, not_found(event.model))
         return
     model = s.models[name]

@@ -22,7 +22,7 @@ from llamad.proxy.cors import Said
 from llamad.proxy.door import Door
 from llamad.proxy.heads import request_id_of
 from llamad.proxy.lease import LeaseClient
-from llamad.proxy.lookup import INFERENCE_PATHS, UNRULED_PATHS
+from llamad.proxy.lookup import INFERENCE_PATHS, TEXT_PATHS
 from llamad.proxy.orphans import Orphans
 from llamad.proxy.pool import Pool
 from llamad.proxy.relay import InstanceRelay, SupervisorRelay
@@ -156,8 +156,8 @@ def _add_routes(
     supervisor: SupervisorRelay,
 ) -> None:
     for path in INFERENCE_PATHS:
-        ruled = path not in UNRULED_PATHS
-        app.add_route(path, handlers.Inference(instances, settings.max_body_bytes, ruled))
+        generates = path not in TEXT_PATHS
+        app.add_route(path, handlers.Inference(instances, settings.max_body_bytes, generates))
     app.add_route("/props", handlers.Props(instances, supervisor))
     app.add_route("/slots", handlers.InstanceRead(instances))
     app.add_route("/lora-adapters", handlers.InstanceRead(instances))

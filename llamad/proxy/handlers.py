@@ -23,22 +23,22 @@ Response = falcon.asgi.Response
 class Inference:
     """`POST` of the inference routes: the model is named in the body, and loads when it has to.
 
-    `ruled`: the model's request rules speak of this kind of body.
+    `generates`: it is work for a slot, and the model's request rules speak of this kind of body.
     """
 
-    def __init__(self, instances: InstanceRelay, max_body_bytes: int, ruled: bool) -> None:
+    def __init__(self, instances: InstanceRelay, max_body_bytes: int, generates: bool) -> None:
         self._instances = instances
         self._max_body_bytes = max_body_bytes
-        self._ruled = ruled
+        self._generates = generates
 
     async def on_post(self, req: Request, resp: Response) -> None:
         body = await req.read_body(self._max_body_bytes)
         content_type = req.content_type or ""
         wish = wish_of_body(content_type, body, req.query_string)
-        ruled = self._ruled and not is_form(content_type)
+        wish = wish._replace(ruled=self._generates and not is_form(content_type), slot=self._generates)
         style = style_of(req.get_header("x-llamad-progress"))
         progress = Progress(style) if style is not None and wants_stream(content_type, body) else None
-        await self._instances.send(req, resp, wish._replace(ruled=ruled), body, progress)
+        await self._instances.send(req, resp, wish, body, progress)
 
 
 class InstanceRead:

@@ -41,8 +41,8 @@ INFERENCE_PATHS = (
     "/v1/messages/count_tokens",
 )
 
-# What they take is text, not a request to generate.
-UNRULED_PATHS = frozenset(("/tokenize", "/detokenize", "/apply-template"))
+# What they take is text, not a request to generate: it follows no rules and takes no slot.
+TEXT_PATHS = frozenset(("/tokenize", "/detokenize", "/apply-template"))
 
 _TRUE = {"true", "1", "on", "yes"}
 _FALSE = {"false", "0", "off", "no"}
@@ -50,12 +50,16 @@ _WORD_BY_TYPE = {bool: "boolean", int: "number", float: "number", list: "array",
 
 
 class Wish(NamedTuple):
-    """What to ask a lease for; see `llamad.wire.lease.Ask`. `ruled`: the model's rules may change the body."""
+    """What to ask a lease for; see `llamad.wire.lease.Ask`. `ruled`: the model's rules may change the body.
+
+    `slot`: it is work for one of the instance's slots.
+    """
 
     model: str
     autoload: bool | None = None
     load: bool = True
     ruled: bool = False
+    slot: bool = True
 
 
 class _Named(msgspec.Struct):

@@ -96,6 +96,7 @@ class InstanceRelay:
                 load=wish.load,
                 avoid=avoid,
                 client=call.client,
+                slot=wish.slot,
                 progress=progress,
                 conversation=call.conversation,
                 owner=call.owner,

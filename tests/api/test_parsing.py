@@ -324,6 +324,19 @@ def test_an_empty_prompt_is_refused() -> None:
     assert refusal(prompt_tokens, ("",), NoBos()).kind == "empty-prompt"
 
 
+def test_more_token_ids_than_fit_are_refused_by_their_number() -> None:
+    error = refusal(completion, [1] * (VOCABULARY.n_ctx + 1))
+    assert error.kind == "exceed-context-size"
+    assert error.details == {"n_prompt_tokens": VOCABULARY.n_ctx + 1, "n_ctx": VOCABULARY.n_ctx}
+
+
+@pytest.mark.parametrize("value", [0, 5, -1, "10m"])
+@pytest.mark.parametrize("field", ["keep_alive", "ttl"])
+def test_how_long_a_model_stays_is_no_business_of_a_request(field: str, value: object) -> None:
+    assert refusal(chat, **{field: value}).kind == "unsupported-field"
+    assert refusal(completion, "x", **{field: value}).kind == "unsupported-field"
+
+
 # ---- llama.cpp's own
 
 

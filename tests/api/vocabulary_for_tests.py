@@ -7,6 +7,7 @@ BOS = 256
 
 class ByteVocabulary:
     n_vocab = 257
+    n_ctx = 4096
 
     def tokenize(self, text: str, add_special: bool, parse_special: bool) -> tuple[int, ...]:
         tokens = tuple(text.encode())

@@ -197,3 +197,16 @@ def test_a_refusal_is_no_reason_for_a_state() -> None:
     d.ask("b")
     assert d.seen(a.RefuseLease)
     assert reason(d, "b") == "never loaded"
+
+
+def test_what_left_the_configuration_can_be_ended_while_it_lasts() -> None:
+    d = Driver("a", "b")
+    d.loaded("a")
+    d.ask("a")
+    d.configure("b")
+    ticket = d.unload("a", force=True)
+    assert len(d.seen(a.Kill)) == 1
+    d.exit("a", signal=9)
+    assert d.seen(a.AnswerTicket) == [a.AnswerTicket(ticket)]
+    d.unload("a")
+    assert d.seen(a.AnswerTicket)[0].kind == "model-not-found"
