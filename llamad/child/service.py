@@ -35,11 +35,6 @@ class ServingEngine(Submitter, Protocol):
     def asleep(self) -> bool: ...
 
     @property
-    def n_ctx(self) -> int:
-        """Tokens that one request may have, its answer included."""
-        return self.facts.n_ctx_slot
-
-    @property
     def idle(self) -> bool: ...
 
     def stats(self) -> EngineStats: ...
@@ -84,6 +79,11 @@ class Service:
     def n_vocab(self) -> int:
         """Token ids are 0 to this, exclusive."""
         return self.facts.n_vocab
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens that one request may have, its answer included."""
+        return self.facts.n_ctx_slot
 
     @property
     def idle(self) -> bool:
