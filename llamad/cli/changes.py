@@ -28,6 +28,7 @@ from llamad.units import format_duration
 class ModelChange:
     """POST `path`; `verb` is how it is spoken of while it runs (`loading`), `done` what it ends in.
 
+    `already`: what is said when there was nothing to do.
     `wait`: until that is reached, or not; None: it is done as soon as it is asked.
     """
 
@@ -35,6 +36,7 @@ class ModelChange:
     verb: str
     done: str
     wait: bool | None
+    already: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
 
 
@@ -78,6 +80,8 @@ def _outcome(change: ModelChange, model: str, answer: Document, took_s: float) -
     """What has become of `model`. It may be elsewhere by the time of the answer: somebody else wants it, too."""
     if change.wait is None:
         return f"{one_line(model)}: {change.done}"
+    if change.already and answer.get("already"):
+        return f"{one_line(model)}: {change.already}"
     state = state_word(answer)
     if not change.wait:
         return f"{one_line(model)}: {state}"

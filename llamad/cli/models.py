@@ -10,7 +10,7 @@ from llamad.cli.client import Document
 from llamad.cli.output import print_table
 from llamad.cli.text import NOTHING, ago, amounts, duration, memory, memory_total, scalar
 
-HEADINGS = ("MODEL", "STATE", "LEASES", "WAITING", "MEMORY", "LAST USED", "REASON")
+HEADINGS = ("MODEL", "STATE", "KEPT", "LEASES", "WAITING", "MEMORY", "LAST USED", "REASON")
 GIVES_WAY = ("MODEL", "REASON")
 
 
@@ -24,12 +24,21 @@ def model_row(model: Document) -> list[str]:
     return [
         str(model.get("id", "")),
         state_word(model),
+        _kept(ours),
         str(ours.get("leases", 0)),
         str(ours.get("waiting", 0)),
         memory_total(ours.get("memory")),
         ago(ours.get("last_used_s")),
         str(ours.get("reason") or NOTHING),
     ]
+
+
+def _kept(ours: Document) -> str:
+    """`pinned`, or `held 9 m 30 s` for what is left of a hold."""
+    left_s = ours.get("held_for_s")
+    if left_s is not None:
+        return f"held {duration(left_s)}"
+    return "pinned" if ours.get("pinned") else NOTHING
 
 
 def state_word(model: Document) -> str:
@@ -78,7 +87,7 @@ def model_fields(model: Document) -> dict[str, str]:
         "held for": duration(ours.get("held_for_s")),
         "failures": scalar("failures", ours.get("failures") or None),
         "next try in": duration(ours.get("retry_in_s")),
-        "arguments": " ".join(map(str, status.get("args") or [])),
+        "options": " ".join(_options(status)),
     }
     return {name: value for name, value in fields.items() if value not in ("", NOTHING)} | _meta(model)
 
@@ -99,6 +108,12 @@ def _meta(model: Document) -> dict[str, str]:
     return {
         str(name): scalar(units.get(str(name), str(name)), value) for name, value in meta.items() if value
     }
+
+
+def _options(status: Document) -> list[str]:
+    """Without llama.cpp's first word, the name of a program: it cannot be called like this."""
+    words = [str(word) for word in status.get("args") or []]
+    return words if not words or words[0].startswith("-") else words[1:]
 
 
 def _modalities(model: Document, direction: str) -> str:

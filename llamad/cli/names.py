@@ -43,15 +43,13 @@ def known_names(client: AdminClient) -> list[str]:
 
 @contextmanager
 def asking_about(client: AdminClient, name: str) -> Iterator[None]:
-    """Adds close matches to a model-not-found error that is raised inside."""
+    """Adds close matches, as a note, to a model-not-found error that is raised inside."""
     try:
         yield
     except NotFoundError as error:
-        if error.kind != MODEL_NOT_FOUND:
-            raise
-        raise NotFoundError(
-            error.message + _suggestion(client, name), kind=error.kind, details=error.details
-        ) from error
+        if error.kind == MODEL_NOT_FOUND and (hint := _suggestion(client, name)):
+            error.add_note(hint)
+        raise
 
 
 def _suggestion(client: AdminClient, name: str) -> str:
@@ -59,7 +57,7 @@ def _suggestion(client: AdminClient, name: str) -> str:
         close = close_names(name, known_names(client))
     except LlamadError:
         return ""
-    return f"; did you mean {' or '.join(map(repr, close))}?" if close else "; 'llamactl list' shows all"
+    return f"did you mean {' or '.join(map(repr, close))}?" if close else "'llamactl list' shows all"
 
 
 def close_names(name: str, known: list[str]) -> list[str]:

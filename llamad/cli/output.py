@@ -86,10 +86,13 @@ def complain(text: str) -> None:
 
 
 def report_error(error: LlamadError, *, as_json: bool = False) -> None:
-    """What went wrong, with the problems that it carries, if any; as JSON on stdout, too, when JSON was asked for."""
+    """What went wrong, with the problems that it carries, if any; as JSON on stdout, too, when JSON was asked for.
+
+    Notes on the exception are llamactl's own hints: people get them, programs the daemon's own words.
+    """
     if as_json:
         print_line_document(error.body())
-    complain(error.message)
+    complain("; ".join([error.message, *getattr(error, "__notes__", [])]))
     for problem in problems_of(error):
         click.echo("  " + problem_text(problem), err=True)
 

@@ -72,12 +72,12 @@ AMOUNTS = frozenset(("reserved", "held", "minimum", "maximum", "need", "availabl
 PROCESSES = "processes"
 
 
-def amounts(value: Mapping[str, float]) -> str:
-    """`host 1.2 GiB, CUDA0 7.9 GiB, processes 1`; what is nothing is left out."""
+def amounts(value: Mapping[str, float], *, zeros: bool = False) -> str:
+    """`host 1.2 GiB, CUDA0 7.9 GiB, processes 1`; what is nothing is left out unless `zeros` are wanted."""
     parts = (
         f"{one_line(device)} {count if device == PROCESSES else format_bytes(count)}"
         for device, count in value.items()
-        if count
+        if count or zeros
     )
     return ", ".join(parts) or NOTHING
 
@@ -103,7 +103,8 @@ def scalar(name: str, value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(one_line(str(item)) for item in value) or NOTHING
     if isinstance(value, Mapping) and name in AMOUNTS:
-        return amounts(value)
+        # That none is left is what decides.
+        return amounts(value, zeros=name == "available")
     if isinstance(value, Mapping):
         return ", ".join(labelled(str(key), item) for key, item in value.items()) or NOTHING
     return one_line(str(value)) or NOTHING

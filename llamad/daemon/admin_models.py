@@ -95,13 +95,19 @@ class ModelRoutes:
     def load(self, exchange: Exchange, _: str) -> None:
         body = exchange.request.document()
         model = self._model_of(body, exchange.client)
-        self._order(exchange, model, lambda ticket: LoadAsked(ticket, model), wait=_flag(body, "wait"))
+        self._order(
+            exchange, model, lambda ticket: LoadAsked(ticket, model), wait=_flag(body, "wait"), goal="loaded"
+        )
 
     def unload(self, exchange: Exchange, _: str) -> None:
         body = exchange.request.document()
         model, force = self._model_of(body, exchange.client), _flag(body, "force")
         self._order(
-            exchange, model, lambda ticket: UnloadAsked(ticket, model, force), wait=_flag(body, "wait")
+            exchange,
+            model,
+            lambda ticket: UnloadAsked(ticket, model, force),
+            wait=_flag(body, "wait"),
+            goal="unloaded",
         )
 
     def reload(self, exchange: Exchange, _: str) -> None:
@@ -109,26 +115,31 @@ class ModelRoutes:
 
     # ---- parts
 
-    def _order(self, exchange: Exchange, model: str, make_event: Any, *, wait: bool) -> None:
+    def _order(self, exchange: Exchange, model: str, make_event: Any, *, wait: bool, goal: str) -> None:
         """Answer at the end state, or at once: then only a refusal that comes at once is heard."""
-        ticket = self._tickets.order(make_event, lambda answer: self._answer_order(exchange, model, answer))
+        view = self._find(model)
+        already = view is not None and view.state == goal and not view.stopping and not view.draining
+        ticket = self._tickets.order(
+            make_event, lambda answer: self._answer_order(exchange, model, answer, already=already)
+        )
         if wait:
             exchange.on_abandoned = lambda: self._tickets.drop(ticket)
         elif exchange.open:
             self._tickets.drop(ticket)
-            self._answer_status(exchange, model)
+            self._answer_status(exchange, model, already=already)
 
-    def _answer_order(self, exchange: Exchange, model: str, answer: AnswerTicket) -> None:
+    def _answer_order(self, exchange: Exchange, model: str, answer: AnswerTicket, *, already: bool) -> None:
         if answer.kind:
             exchange.fail(LlamadError(answer.message, kind=answer.kind, status=answer.status))
         else:
-            self._answer_status(exchange, model)
+            self._answer_status(exchange, model, already=already)
 
-    def _answer_status(self, exchange: Exchange, model: str) -> None:
+    def _answer_status(self, exchange: Exchange, model: str, *, already: bool) -> None:
+        """`already`: there was nothing to do."""
         view = self._find(model)
         spec = self._reloader.spec(view.name) if view else None
         status = status_document(view, spec) if view and spec else {"value": "unloaded"}
-        exchange.answer({"success": True, "status": status})
+        exchange.answer({"success": True, "status": status, "already": already})
 
     def _answer_list(self, exchange: Exchange, outcome: Changes | LlamadError | None) -> None:
         if isinstance(outcome, LlamadError):

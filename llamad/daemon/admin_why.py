@@ -34,6 +34,7 @@ class WhyRoutes:
             {
                 "model": view.name,
                 "state": view.state,
+                "failed": view.failed,
                 "reason": view.reason,
                 "since_s": ours["since_s"],
                 "decisions": self._decisions.documents(view.name),

@@ -85,6 +85,7 @@ class FakeDaemon:
         self.tls = False
         self.asked: list[tuple[str, str, Document]] = []
         self.reload_answer: Document | LlamadError = {"success": True, "unchanged": len(models)}
+        self.already = False
         self.queue: list[Document] = []
         self.problems: list[Document] = []
         self.processes: list[Document] = []
@@ -153,24 +154,24 @@ class FakeDaemon:
     def load(self, body: Document) -> Document:
         model = self.find(body["model"])
         if model.state == "loaded":
-            return _changed(model)
+            return {**_changed(model), "already": self.already}
         model.state = "loading"
         if not body["wait"]:
-            return _changed(model)
+            return {**_changed(model), "already": self.already}
         assert model.go.wait(BOUND_S), "nobody let the load go on"
         model.progress = None
         if model.failure:
             model.state, model.failed = "unloaded", True
             raise LlamadError(model.failure, kind="load-failed", status=503)
         model.state = "loaded"
-        return _changed(model)
+        return {**_changed(model), "already": self.already}
 
     def unload(self, body: Document) -> Document:
         model = self.find(body["model"])
         if body["wait"]:
             assert body.get("force") or model.go.wait(BOUND_S), "nobody let the unload go on"
             model.state = model.state_after_unload
-        return _changed(model)
+        return {**_changed(model), "already": self.already}
 
     def keep(self, body: Document) -> Document:
         return {**_changed(self.find(body["model"])), "pinned": True, "held_for_s": body.get("for_s")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -216,3 +217,15 @@ def test_the_daemon_goes_away_while_one_waits(daemon: FakeDaemon, start: Start) 
     assert process.returncode == 3
     assert "it closed the connection" in err
     assert len(daemon.posts("/models/load")) == 1
+
+
+def test_nothing_to_do_is_said_as_such(daemon: FakeDaemon, llamactl: Run) -> None:
+    daemon.already = True
+    assert llamactl("load", "smollm2").stdout == "smollm2: was loaded already\n"
+    assert llamactl("unload", COLD).stdout == f"{COLD}: was not loaded\n"
+
+
+def test_hints_are_for_people_and_json_is_the_daemons(daemon: FakeDaemon, llamactl: Run) -> None:
+    result = llamactl("load", "nosuch", "--json")
+    assert json.loads(result.stdout)["error"]["message"] == "cannot find model 'nosuch'"
+    assert "'llamactl list' shows all" in result.stderr

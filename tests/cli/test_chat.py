@@ -65,7 +65,12 @@ def test_proxies_of_the_environment_are_not_for_loopback(public: FakePublic, lla
     ("status", "kind", "message", "code"),
     [
         (404, "model-not-found", "cannot find model 'smol'; did you mean 'smollm2'?", 4),
-        (401, "bad-key", "cannot use this key", 5),
+        (
+            401,
+            "bad-key",
+            "cannot use this key; give the key with --api-key or in LLAMAD_API_KEY",
+            5,
+        ),
         (503, "queue-full", "cannot queue: 512 wait", 1),
     ],
 )

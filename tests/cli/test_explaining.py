@@ -85,7 +85,7 @@ def test_an_unknown_model_is_exit_code_4_with_a_suggestion(
     [
         (["pin", "smollm2", "broken"], "/models/pin", "pinned", {}),
         (["unpin", "smollm2"], "/models/unpin", "no longer pinned", {}),
-        (["hold", "smollm2", "--for", "10m"], "/models/hold", "held", {"for_s": 600.0}),
+        (["hold", "smollm2", "--for", "10m"], "/models/hold", "held for 10 m 00 s", {"for_s": 600.0}),
     ],
 )
 def test_keeping_models(
@@ -98,6 +98,42 @@ def test_keeping_models(
     assert [{k: post[k] for k in ("model", *body)} for post in daemon.posts(path)] == [
         {"model": m, **body} for m in models
     ]
+
+
+def test_who_is_kept_is_in_the_list(daemon: FakeDaemon, llamactl: Run) -> None:
+    daemon.models["smollm2"].ours |= {"pinned": True}
+    daemon.models["broken"].ours |= {"pinned": True, "held_for_s": 90.0}
+    lines = llamactl("list").stdout.splitlines()
+    kept = lines[0].index("KEPT")
+    assert [line[kept:].split("  ")[0] for line in lines if line.startswith(("smollm2", "broken"))] == [
+        "pinned",
+        "held 1 m 30 s",
+    ]
+
+
+def test_a_failed_model_is_failed_here_too_and_said_once(explained: FakeDaemon, llamactl: Run) -> None:
+    explained.why["broken"] = {**WHY, "failed": True, "reason": "cannot load it: no", "queue": None}
+    lines = llamactl("why", "broken").stdout.splitlines()
+    assert lines[1].split() == ["state", "failed"]
+    assert len([line for line in lines if "cannot load it: no" in line]) == 1
+
+
+def test_that_nothing_is_left_is_a_number_and_that_nothing_is_said_is_none(
+    daemon: FakeDaemon, llamactl: Run
+) -> None:
+    daemon.events.append(
+        {
+            "seq": 1,
+            "time": 1764567890.5,
+            "kind": "evict",
+            "model": "a",
+            "text": "t",
+            "available": {"processes": 0},
+            "reserved": {},
+        }
+    )
+    line = llamactl("events").stdout.splitlines()[-1]
+    assert line.endswith("t (available processes 0)")
 
 
 def test_a_time_that_is_none_is_wrong_usage(daemon: FakeDaemon, llamactl: Run) -> None:

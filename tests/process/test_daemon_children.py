@@ -52,11 +52,15 @@ def instances(daemon: Daemon) -> list[int]:
 def test_load_waits_for_the_end_state_and_unload_for_the_processes_end(daemon: Daemon) -> None:
     status, answer = daemon.post("/models/load", model="good", wait=True)
     assert (status, answer["success"], answer["status"]["value"]) == (200, True, "loaded")
+    assert not answer["already"]
+    assert daemon.post("/models/load", model="good", wait=True)[1]["already"]
     pid = daemon.model("good")["llamad"]["pid"]
     assert psutil.pid_exists(pid)
     status, answer = daemon.post("/models/unload", model="good", wait=True)
     assert (status, answer["status"]["value"]) == (200, "unloaded")
+    assert not answer["already"]
     assert not psutil.pid_exists(pid)
+    assert daemon.post("/models/unload", model="good", wait=True)[1]["already"]
 
 
 def test_load_without_waiting_answers_at_once(daemon: Daemon) -> None:

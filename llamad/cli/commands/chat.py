@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
-from contextlib import closing
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
 import click
@@ -80,7 +80,11 @@ class Talk:
         self.messages.append({"role": "user", "content": text})
         answer: list[str] = []
         try:
-            with asking_about(self.admin, self.request["model"]), closing(self._chunks()) as chunks:
+            with (
+                _naming_the_key(),
+                asking_about(self.admin, self.request["model"]),
+                closing(self._chunks()) as chunks,
+            ):
                 for chunk in chunks:
                     # Remembered before it is shown, so that no moment for Ctrl-C lies between the two.
                     answer.append(_content(chunk))
@@ -131,6 +135,17 @@ def _answer(talk: Talk, text: str) -> None:
         return
     except LlamadError as error:
         report_error(error, as_json=talk.as_json)
+
+
+@contextmanager
+def _naming_the_key() -> Iterator[None]:
+    """Says how to give a key when one is asked for."""
+    try:
+        yield
+    except LlamadError as error:
+        if error.status == 401:
+            error.add_note("give the key with --api-key or in LLAMAD_API_KEY")
+        raise
 
 
 def _public_port(admin: AdminClient, api_key: str) -> PublicPort:

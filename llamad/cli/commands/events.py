@@ -49,7 +49,9 @@ def events(invocation: Invocation, follow: bool, lines: int) -> None:
 def event_text(event: Document) -> str:
     """`Dec 01 12:00:03  loaded  smollm2  text (numbers)` with the local time."""
     numbers = [
-        labelled(name, value) for name, value in event.items() if name not in COMMON and value is not None
+        labelled(name, value)
+        for name, value in event.items()
+        if name not in COMMON and value is not None and value != {}
     ]
     text = one_line(str(event.get("text") or ""))
     if numbers:

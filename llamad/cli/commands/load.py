@@ -20,4 +20,8 @@ def load(invocation: Invocation, models: tuple[str, ...], no_wait: bool) -> None
     One after another, in the order of the arguments. Loading a model that is loaded is harmless. A model that failed is tried again at once. With --json
     each answer is one line.
     """
-    change_models(invocation, ModelChange("/models/load", "loading", "loaded", wait=not no_wait), models)
+    change_models(
+        invocation,
+        ModelChange("/models/load", "loading", "loaded", wait=not no_wait, already="was loaded already"),
+        models,
+    )

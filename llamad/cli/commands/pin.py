@@ -9,7 +9,7 @@ import click
 from llamad.cli.changes import ModelChange, change_models
 from llamad.cli.invocation import Invocation, admin_options
 from llamad.cli.names import ModelName
-from llamad.units import parse_duration
+from llamad.units import format_duration, parse_duration
 
 models_argument = click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=ModelName())
 
@@ -63,5 +63,7 @@ def hold(invocation: Invocation, models: tuple[str, ...], for_s: float) -> None:
 
     As 'llamactl pin', but it ends by itself. A new hold takes the place of an earlier one.
     """
-    extra = {"for_s": for_s}
-    change_models(invocation, ModelChange("/models/hold", "holding", "held", wait=None, extra=extra), models)
+    done = f"held for {format_duration(for_s)}"
+    change_models(
+        invocation, ModelChange("/models/hold", "holding", done, wait=None, extra={"for_s": for_s}), models
+    )

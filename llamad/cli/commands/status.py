@@ -12,6 +12,8 @@ from llamad.cli.models import print_models
 from llamad.cli.output import print_document, print_fields, print_heading, print_table, problem_text
 from llamad.cli.text import duration, label, labelled, scalar
 
+LIMITS_A_LINE = 5
+
 
 @click.command()
 @admin_options
@@ -46,8 +48,11 @@ def _head(document: Document) -> dict[str, str]:
         "config": daemon.get("config_file") or "none, defaults are used",
         "runtime": scalar("runtime_dir", daemon.get("runtime_dir")),
     }
-    if limits:
-        fields["limits"] = ", ".join(labelled(name, value) for name, value in limits.items())
+    words = [
+        f"{label(name)} off" if value is None else labelled(name, value) for name, value in limits.items()
+    ]
+    for at in range(0, len(words), LIMITS_A_LINE):
+        fields["" if at else "limits"] = ", ".join(words[at : at + LIMITS_A_LINE])
     return fields
 
 

@@ -37,7 +37,14 @@ def unload(
     extra = {"force": True} if force else {}
     change_models(
         invocation,
-        ModelChange("/models/unload", "unloading", "unloaded", wait=not no_wait, extra=extra),
+        ModelChange(
+            "/models/unload",
+            "unloading",
+            "unloaded",
+            wait=not no_wait,
+            already="was not loaded",
+            extra=extra,
+        ),
         chosen,
     )
 

@@ -44,7 +44,7 @@ def _fields(document: Document) -> dict[str, str]:
     failure: Any = document.get("failure") or {}
     fields = {
         "model": scalar("id", document.get("model")),
-        "state": scalar("state", document.get("state")),
+        "state": "failed" if document.get("failed") else scalar("state", document.get("state")),
         "for": duration(document.get("since_s")),
         "reason": scalar("reason", document.get("reason")),
         "memory": memory(document.get("memory")),
@@ -52,6 +52,8 @@ def _fields(document: Document) -> dict[str, str]:
         "in a row": scalar("count", failure.get("count")),
         "next try in": duration(failure.get("retry_in_s") or None),
     }
+    if fields["reason"] == fields["failed"]:
+        del fields["reason"]
     return {name: value for name, value in fields.items() if value not in ("", NOTHING)}
 
 
