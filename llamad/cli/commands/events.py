@@ -8,12 +8,12 @@ from datetime import datetime
 import click
 
 from llamad.cli.client import Document
+from llamad.cli.following import follow_options
 from llamad.cli.invocation import Invocation, admin_options
 from llamad.cli.output import print_line_document, print_text
 from llamad.cli.text import NOTHING, labelled, one_line
 from llamad.errors import LlamadError
 
-EVENTS_DEFAULT = 100
 COMMON = ("seq", "time", "kind", "model", "text")
 KIND_WIDTH = 10
 MODEL_WIDTH = 20
@@ -21,16 +21,7 @@ MODEL_WIDTH = 20
 
 
 @click.command()
-@click.option("-f", "--follow", is_flag=True, help="Go on with new events until Ctrl-C.")
-@click.option(
-    "-n",
-    "--lines",
-    metavar="N",
-    type=click.IntRange(min=0),
-    default=EVENTS_DEFAULT,
-    show_default=True,
-    help="Old events to begin with.",
-)
+@follow_options("events")
 @admin_options
 @click.pass_obj
 def events(invocation: Invocation, follow: bool, lines: int) -> None:

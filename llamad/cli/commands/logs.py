@@ -5,25 +5,15 @@ from __future__ import annotations
 import click
 
 from llamad.cli.client import model_path
+from llamad.cli.following import follow_options
 from llamad.cli.invocation import Invocation, admin_options
 from llamad.cli.names import ModelName, asking_about
 from llamad.cli.output import print_line_document, print_text
 
-LINES_DEFAULT = 100
-
 
 @click.command()
 @click.argument("model", required=False, type=ModelName())
-@click.option("-f", "--follow", is_flag=True, help="Go on with new lines until Ctrl-C.")
-@click.option(
-    "-n",
-    "--lines",
-    metavar="N",
-    type=click.IntRange(min=0),
-    default=LINES_DEFAULT,
-    show_default=True,
-    help="Old lines to begin with.",
-)
+@follow_options("lines")
 @admin_options
 @click.pass_obj
 def logs(invocation: Invocation, model: str | None, follow: bool, lines: int) -> None:
