@@ -172,3 +172,14 @@ def test_a_narrow_terminal_wraps_and_loses_nothing(busy: FakeDaemon) -> None:
     assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in out.splitlines()) == 80
     assert "word29" in out
     assert "…" not in out
+
+
+def test_limits_are_off_or_a_number_and_no_line_is_too_long(
+    daemon: FakeDaemon, llamactl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = {f"limit_number_{number}": number for number in range(7)} | {"margin_bytes": None}
+    document = {**daemon.status(), "limits": limits}
+    monkeypatch.setattr(daemon, "status", lambda: document)
+    lines = [line for line in llamactl("status").stdout.splitlines() if "limit-number" in line]
+    assert len(lines) == 2
+    assert lines[1].endswith("limit-number-6 6, margin off")
