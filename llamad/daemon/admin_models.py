@@ -28,6 +28,7 @@ class ModelRoutes:
 
     def __init__(
         self,
+        *,
         loop: Loop,
         driver: Driver,
         monitor: Monitor,

@@ -57,6 +57,7 @@ class StatusRoutes:
 
     def __init__(
         self,
+        *,
         loop: Loop,
         driver: Driver,
         monitor: Monitor,

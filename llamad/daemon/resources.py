@@ -32,6 +32,7 @@ class Resources:
 
     def __init__(
         self,
+        *,
         loop: Loop,
         kernel: Kernel,
         clock: Clock,

@@ -91,14 +91,14 @@ class Supervisor:
         self._driver = Driver(self._loop, Scheduler(limits(settings)))
         post = self._driver.post
         self._resources = Resources(
-            self._loop,
-            given.kernel,
-            given.clock,
-            given.environ,
-            settings,
-            self._driver,
-            self._instances,
-            self._note,
+            loop=self._loop,
+            kernel=given.kernel,
+            clock=given.clock,
+            environ=given.environ,
+            settings=settings,
+            driver=self._driver,
+            instances=self._instances,
+            note=self._note,
         )
         pins, memory = self._resources.pins, self._resources.memory
         self._reloader = Reloader(settings, self._start_scan, post, self._configured, pins.amended)
@@ -171,10 +171,10 @@ class Supervisor:
             kernel,
             listener,
             self._monitor,
-            self._driver.post,
-            self._check_ready,
-            self._clients,
-            self._spec_of,
+            post=self._driver.post,
+            on_workers_changed=self._check_ready,
+            clients=self._clients,
+            spec_of=self._spec_of,
         )
         self._monitor.tell(self._leases)
 
@@ -185,25 +185,25 @@ class Supervisor:
             kernel, self._path("admin.sock"), 0o660, owner_gid
         )
         models = ModelRoutes(
-            self._loop,
-            self._driver,
-            self._monitor,
-            self._reloader,
-            self._tickets,
-            self._clients,
-            self._resources.memory,
+            loop=self._loop,
+            driver=self._driver,
+            monitor=self._monitor,
+            reloader=self._reloader,
+            tickets=self._tickets,
+            clients=self._clients,
+            memory=self._resources.memory,
         )
         status = StatusRoutes(
-            self._loop,
-            self._driver,
-            self._monitor,
-            self._reloader,
-            models,
-            self._given.log_ring,
-            self._announcer.events,
-            self._facts,
-            self._measurer,
-            self._tallies,
+            loop=self._loop,
+            driver=self._driver,
+            monitor=self._monitor,
+            reloader=self._reloader,
+            models=models,
+            log_ring=self._given.log_ring,
+            events=self._announcer.events,
+            facts=self._facts,
+            measurer=self._measurer,
+            tallies=self._tallies,
         )
         pins = PinRoutes(models, self._resources.pins, self._tickets)
         why = WhyRoutes(self._loop, self._driver, models, self._decisions)
