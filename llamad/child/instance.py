@@ -14,7 +14,7 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import uvloop
 
@@ -38,6 +38,7 @@ from llamad.clock import SystemClock
 from llamad.engine import ggml, llama
 from llamad.engine.complaints import Complaints, failure
 from llamad.errors import LlamadError, OutOfMemoryError
+from llamad.exit_status import EXIT_CLEAN, EXIT_INTERNAL
 from llamad.observe import log as logs
 from llamad.wire.child import EXIT_OUT_OF_MEMORY, Conversation, State
 
@@ -105,7 +106,7 @@ async def _serve(link: Link, spec: InstanceSpec, reporter: Reporter) -> int:
         await front.serve(sockets=[listener])
     finally:
         if sleeper.loading:
-            os._exit(0)
+            leave_load_behind(link)
         reporter.stopping()
         statistics.cancel()
         service.close()
@@ -116,6 +117,17 @@ async def _serve(link: Link, spec: InstanceSpec, reporter: Reporter) -> int:
     if death is not None:
         raise LlamadError(f"cannot go on: {death}", kind="engine-died")
     return 0
+
+
+def leave_load_behind(link: Link) -> NoReturn:
+    """End the process now, as a load cannot be interrupted; what was raised before is told, as nobody else will."""
+    error = sys.exception()
+    if not isinstance(error, Exception):
+        os._exit(EXIT_CLEAN)
+    log.error("cannot go on", exc_info=error)
+    message = f"cannot go on: {type(error).__name__}: {error}"
+    link.send(State("failed", {"kind": "internal", "message": message}))
+    os._exit(EXIT_INTERNAL)
 
 
 def _die(link: Link, words: str, before: str) -> None:
