@@ -16,26 +16,6 @@ from tests.process.proxy_harness import MODEL, Client, Front, Instance, instance
 TICKET = 77
 
 
-@pytest.fixture(scope="module")
-def front_parts() -> Iterator[tuple[Front, FakeSupervisor]]:
-    with whole_front() as parts:
-        yield parts
-
-
-@pytest.fixture
-def front(front_parts) -> Front:
-    return front_parts[0]
-
-
-@pytest.fixture
-def supervisor(front_parts) -> Iterator[FakeSupervisor]:
-    supervisor = front_parts[1]
-    supervisor.told.clear()
-    supervisor.answers.clear()
-    yield supervisor
-    wait_until(lambda: supervisor.open_leases() == 0)
-
-
 @pytest.fixture
 def running() -> Iterator[Instance]:
     with instance() as running:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,25 +10,6 @@ from llamad.wire import lease
 from tests.conftest import wait_until
 from tests.process.fake_supervisor import FakeSupervisor
 from tests.process.proxy_harness import MODEL, Client, Front, instance, whole_front
-
-
-@pytest.fixture(scope="module")
-def front_parts() -> Iterator[tuple[Front, FakeSupervisor]]:
-    with whole_front() as parts:
-        yield parts
-
-
-@pytest.fixture
-def front(front_parts) -> Front:
-    return front_parts[0]
-
-
-@pytest.fixture
-def supervisor(front_parts) -> Iterator[FakeSupervisor]:
-    supervisor = front_parts[1]
-    supervisor.told.clear()
-    yield supervisor
-    wait_until(lambda: supervisor.open_leases() == 0)
 
 
 def grant_in_turn(supervisor: FakeSupervisor, *addresses: str) -> None:

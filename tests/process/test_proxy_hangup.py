@@ -20,21 +20,8 @@ from tests.process.proxy_harness import MODEL, Client, Front, Instance, instance
 SEEN_WITHIN_S = 1.0
 
 
-@pytest.fixture(scope="module")
-def front_parts() -> Iterator[tuple[Front, FakeSupervisor]]:
-    with whole_front() as parts:
-        yield parts
-
-
 @pytest.fixture
-def front(front_parts) -> Front:
-    return front_parts[0]
-
-
-@pytest.fixture
-def supervisor(front_parts) -> Iterator[FakeSupervisor]:
-    supervisor = front_parts[1]
-    supervisor.told.clear()
+def supervisor(supervisor: FakeSupervisor) -> Iterator[FakeSupervisor]:
     yield supervisor
     wait_until(lambda: supervisor.open_leases() == 0)
     over = [message.lease for message in supervisor.told if isinstance(message, lease.Release | lease.Cancel)]

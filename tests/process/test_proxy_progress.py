@@ -10,27 +10,7 @@ import pytest
 from llamad.wire import lease
 from tests.conftest import wait_until
 from tests.process.fake_supervisor import FakeSupervisor
-from tests.process.proxy_harness import MODEL, Client, Front, Instance, instance, whole_front
-
-
-@pytest.fixture(scope="module")
-def front_parts() -> Iterator[tuple[Front, FakeSupervisor]]:
-    with whole_front() as parts:
-        yield parts
-
-
-@pytest.fixture
-def front(front_parts) -> Front:
-    return front_parts[0]
-
-
-@pytest.fixture
-def supervisor(front_parts) -> Iterator[FakeSupervisor]:
-    supervisor = front_parts[1]
-    supervisor.told.clear()
-    supervisor.answers.clear()
-    yield supervisor
-    wait_until(lambda: supervisor.open_leases() == 0)
+from tests.process.proxy_harness import MODEL, Client, Front, Instance, instance
 
 
 @pytest.fixture

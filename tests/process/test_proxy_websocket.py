@@ -35,22 +35,6 @@ def front_parts() -> Iterator[tuple[Front, FakeSupervisor]]:
 
 
 @pytest.fixture
-def front(front_parts) -> Front:
-    return front_parts[0]
-
-
-@pytest.fixture
-def supervisor(front_parts) -> Iterator[FakeSupervisor]:
-    supervisor = front_parts[1]
-    supervisor.told.clear()
-    supervisor.answers.clear()
-    yield supervisor
-    wait_until(lambda: supervisor.open_leases() == 0)
-    assert "Traceback" not in front_parts[0].log_text()
-    assert "Task exception" not in front_parts[0].log_text()
-
-
-@pytest.fixture
 def echo(supervisor: FakeSupervisor) -> Iterator[EchoInstance]:
     with EchoInstance() as echo:
         supervisor.grant(MODEL, echo.address)
