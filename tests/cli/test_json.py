@@ -49,7 +49,8 @@ def test_each_change_is_a_line_in_the_order_of_the_arguments(daemon: FakeDaemon,
     result = llamactl("load", "broken", "smollm2", "--json")
     failed, loaded = lines(result.stdout)
     assert failed["error"]["kind"] == "load-failed"  # type: ignore[index]
-    assert loaded == {"success": True, "status": daemon.models["smollm2"].document()["status"]}
+    status = daemon.models["smollm2"].document()["status"]
+    assert loaded == {"success": True, "status": status, "already": False}
 
 
 @pytest.mark.parametrize("args", [("show", "nope"), ("load", "nope"), ("logs", "nope")])
