@@ -26,6 +26,8 @@ from raw_client import is_served
 from serve import Door, direct, through_port
 
 WORKER_TITLE = "llamad: proxy worker"
+# What a llamad has unless it is told otherwise.
+WORKERS = 2
 START_S = 60.0
 
 
@@ -51,9 +53,7 @@ class Way:
 def llamad_way(model: Path, options: dict[str, int]) -> Iterator[Way]:
     """An instance as the supervisor starts it, and a llamad with one of its own."""
     with direct(model, options) as at_instance, through_port(model, options) as at_port:
-        children = psutil.Process().children(recursive=True)
-        workers = [child for child in children if " ".join(child.cmdline()).startswith(WORKER_TITLE)]
-        yield Way("llamad", at_instance, at_port, workers)
+        yield Way("llamad", at_instance, at_port, _workers())
 
 
 @contextlib.contextmanager
@@ -107,6 +107,18 @@ def _router_child(router: subprocess.Popen[bytes], through: Door, warm_up: bytes
                 return Door("127.0.0.1", int(words[words.index("--port") + 1]), "", "bench")
         time.sleep(0.1)
     raise SystemExit("cannot start llama.cpp's router")
+
+
+def _workers() -> list[psutil.Process]:
+    """All of them: one that is not counted would relay for nothing."""
+    deadline_s = time.monotonic() + START_S
+    while time.monotonic() < deadline_s:
+        children = psutil.Process().children(recursive=True)
+        workers = [child for child in children if " ".join(child.cmdline()).startswith(WORKER_TITLE)]
+        if len(workers) == WORKERS:
+            return workers
+        time.sleep(0.1)
+    raise SystemExit(f"cannot find the {WORKERS} workers of llamad's front")
 
 
 def _cpu_clock(pid: int) -> int:
