@@ -369,6 +369,9 @@ class Supervisor:
         self._announcer.stop("stopping: running requests may finish" if served else "stopping")
         if self._probe is not None:
             self._probe.stop()
+        # The workers take nobody in from now on: without our copies who comes is turned away instead of left waiting.
+        for listener in self._listeners:
+            listener.close()
 
     def _close(self) -> None:
         for server in (self._admin, self._leases):

@@ -143,6 +143,27 @@ def test_running_answers_finish_before_it_stops() -> None:
         assert "[DONE]" in text
 
 
+def test_who_comes_while_it_stops_is_turned_away_at_once() -> None:
+    with running({"a": ""}) as daemon:
+        daemon.ask("a")
+        thread, _ = in_background(daemon.ask, "a", stream=True, n=40, every_s=0.05)
+        wait_until(lambda: daemon.model("a")["llamad"]["leases"] == 1)
+        daemon.signal(signal.SIGTERM)
+        wait_until(lambda: daemon.state() == "stopping")
+        wait_until(lambda: refuses(daemon.port), within_s=1.5)
+        assert thread.is_alive(), "the answer that runs goes on meanwhile"
+        thread.join(10)
+        assert daemon.process.wait(10) == 0
+
+
+def refuses(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
 def test_a_second_signal_cuts_short() -> None:
     with running({"a": ""}) as daemon, daemon.stream("a", n=2000):
         daemon.signal(signal.SIGINT)
