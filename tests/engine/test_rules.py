@@ -11,8 +11,8 @@ import pytest
 
 from llamad.engine.vocabulary import Failed, Finished, Likelihood, Rules, SamplingParams, Text, Wanted
 from tests.conftest import wait_until
-from tests.engine.fake import EOG, FakeBackend, answer
 from tests.engine.bench import Bench, request
+from tests.engine.fake import EOG, FakeBackend, answer
 
 PERSON = {
     "type": "object",
