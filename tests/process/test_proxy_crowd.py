@@ -120,10 +120,10 @@ def test_a_thousand_idle_streams_and_two_hundred_that_talk(
             for client in idle:
                 assert client.head()[0] == 200
             with crowd(front.port, ACTIVE, MODEL, play="stream", events=EVENTS, every_s=EVERY_S) as active:
-                assert_answers(front.port, OTHER)
-                assert_all_events(read_to_end(active, 60))
                 assert worker.num_fds() <= files + FILES_PER_STREAM * (count + ACTIVE) + FILES_MORE
                 assert worker.memory_info().rss - held_bytes < STREAM_BYTES_MAX * (IDLE + ACTIVE)
+                assert_answers(front.port, OTHER)
+                assert_all_events(read_to_end(active, 60))
                 if count == IDLE:
                     assert_over_the_limit_is_503(front)
         wait_until(lambda: worker.num_fds() <= files + FILES_MORE, OPENED_WITHIN_S)
