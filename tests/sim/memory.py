@@ -27,6 +27,8 @@ class Memory:
         self.totals = {"host": 64 * GIB, "CUDA0": 24 * GIB}
         if rng.random() < 0.3:
             self.totals["CUDA1"] = 12 * GIB
+        self.mute = {"CUDA1"} if rng.random() < 0.15 else set[str]()
+        """Devices of which nobody can tell how much is free."""
         self.tells_apart = rng.random() < 0.5
         self.lists_the_gone = rng.random() < 0.5
         self.others = dict.fromkeys(self.totals, 0)
@@ -59,7 +61,9 @@ class Memory:
                 if not process.gone or self.lists_the_gone
             ]
             ours = tuple((process.child, process.holds[name]) for process in shown if process.holds.get(name))
-        return DeviceReading(name, self.totals[name], self.free(name), ours)
+        return DeviceReading(
+            name, self.totals[name], self.free(name) if name not in self.mute else None, ours
+        )
 
     def _deliver(self, readings: tuple[DeviceReading, ...], looked_at: float) -> None:
         self.read_at = self.w.now
@@ -83,7 +87,10 @@ class Memory:
 
     def known(self, device: str) -> bool:
         """The last look showed the device as it still is."""
-        return device not in self.lost and self._known_at.get(device, 0.0) > self._disturbed_at[device]
+        return (
+            device not in self.lost | self.mute
+            and self._known_at.get(device, 0.0) > self._disturbed_at[device]
+        )
 
     def unused_promises(self, device: str) -> int:
         """Bytes that our processes may still take. Where a device does not tell processes apart, what was promised to

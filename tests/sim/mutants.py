@@ -66,7 +66,7 @@ MUTANTS = (
     Mutant("margin-ignored", "ledger.py", "total - self.external - self.margin - self.held", "total - self.external - self.held"),
     Mutant("others-ignored", "ledger.py", "total - self.external - self.margin - self.held", "total - self.margin - self.held"),
     Mutant("stale-look-is-good-enough", "room.py", "FRESH_S = 0.1", "FRESH_S = 100.0"),
-    Mutant("need-forgotten", "measuring.py", "    model.need = event.need\n", ""),
+    Mutant("need-forgotten", "measuring.py", "model.need, model.placement = event.need, None", "pass"),
     Mutant("gone-processes-count-as-ours", "ledger.py", " if h.depart_by is None}\n            ours", "}\n            ours"),
     # ---- waiting
     Mutant("drain-never-lifted", "room.py", "if name not in self._drains]:", "if False]:"),

@@ -124,6 +124,10 @@ class Operators:
         if rng.random() < 0.2:
             self.w.later(rng.choice([0.0, rng.uniform(0, 10)]), lambda: self._drop(ticket))
 
+    def doubt(self) -> None:
+        """What was measured of a model may no longer hold."""
+        self.w.step(e.NeedDoubted(self._somewhere()))
+
     def _drop(self, ticket: int) -> None:
         """Whoever ordered it does not listen any more."""
         if self.tickets.pop(ticket, None) is not None:
@@ -134,7 +138,7 @@ class Operators:
         ticket, pinned = self._ticket(model), rng.random() < 0.5
         for_s = rng.uniform(1, 100) if pinned and rng.random() < 0.5 else None
         self.held_until.pop(model, None)
-        if for_s is not None:
+        if for_s is not None and model in self._by_name:
             self.held_until[model] = self.w.now + for_s
         else:
             self.entries = tuple(replace(x, pinned=pinned) if x.name == model else x for x in self.entries)

@@ -40,6 +40,7 @@ class Process:
     deaf: int = 0
     """0: leaves when asked; 1: only by TERM; 2: only by KILL."""
     slots: int = 0
+    placement: e.Placement | None = None
     asked_at: float | None = None
     stop_timeout_s: float = 0.0
     killed: bool = False
@@ -71,6 +72,10 @@ class Process:
         return self.asked_at is not None or self.killed
 
 
+def _times(amounts: dict[str, int], factor: float) -> dict[str, int]:
+    return {name: int(amount * factor) for name, amount in amounts.items()}
+
+
 class Processes:
     def __init__(self, world: World) -> None:
         self.w = world
@@ -78,17 +83,31 @@ class Processes:
         self.live: dict[int, Process] = {}
         self.holding: dict[int, Process] = {}
         """Live ones and those whose memory has not come back yet."""
-        self.uses = {name: self._use() for name in world.names}
+        self.needs = {name: self._need() for name in world.names}
 
-    def _use(self) -> tuple[dict[str, int], dict[str, int]]:
-        """What a model takes at least and at most."""
+    def _need(self) -> e.Need:
+        """What a model takes at least and at most; some may be put on either of two GPUs, or on both."""
         rng = self.w.rng
         small = {"host": rng.randrange(GIB // 4, 8 * GIB)}
         for device in list(self.w.memory.totals)[1:]:
             if rng.random() < 0.7:
                 small[device] = rng.randrange(GIB, rng.choice([10, 16, 16, 40 if self.w.chaos else 16]) * GIB)
         grows = rng.choice([1.0, 1.0, 1.5])
-        return small, {name: int(amount * grows) for name, amount in small.items()}
+        ways: tuple[e.Placement, ...] = ()
+        if "CUDA1" in self.w.memory.totals and rng.random() < 0.5:
+            host, gpu = small["host"], rng.randrange(GIB, 20 * GIB)
+            small = {"host": host, "CUDA0": gpu}
+            ways = tuple(
+                e.Placement(
+                    tuple(share),
+                    amounts,
+                    _times(amounts, grows),
+                    tuple(share.values()) if len(share) > 1 else (),
+                )
+                for share in ({"CUDA0": 1.0}, {"CUDA1": 1.0}, {"CUDA0": 0.6, "CUDA1": 0.4})
+                if (amounts := {"host": host} | {device: int(gpu * part) for device, part in share.items()})
+            )
+        return e.Need(small, _times(small, grows), ways)
 
     def settled(self) -> bool:
         """All hold what they were promised or said: none loads, and none is just falling asleep."""
@@ -105,6 +124,7 @@ class Processes:
     def spawn(self, action: a.Spawn) -> None:
         process = self._start(action.child, action.model, measures=False)
         process.claim = process.awake_claim = dict(action.reserved or {})
+        process.placement = action.placement
         process.slots = self.w.rng.choice([0, 0, 1, 2])
         if self._bad(0.025):
             self.w.later(0, lambda: self._not_spawned(process))
@@ -165,7 +185,8 @@ class Processes:
 
     def _wants(self, process: Process) -> dict[str, int]:
         """All that was promised, as far as it can use it; some take more than they were promised."""
-        low, high = self.uses[process.model]
+        way = process.placement or self.needs[process.model]
+        low, high = way.minimum, way.maximum
         more = 1.1 if self._bad(0.1) else 1.0
         most = high if not process.awake_claim else process.awake_claim
         return {name: int(min(high[name], max(low[name], most.get(name, 0))) * more) for name in low}
@@ -214,8 +235,7 @@ class Processes:
     def _measured(self, process: Process) -> None:
         if process.gone:
             return
-        low, high = self.uses[process.model]
-        self.w.step(e.ChildMeasured(process.child, e.Need(low, high)))
+        self.w.step(e.ChildMeasured(process.child, self.needs[process.model]))
         if self._bad(0.02):
             self._hang(process)
         else:
@@ -315,7 +335,9 @@ class Processes:
         if not process.holds:
             return
         self.w.memory.process_changed(process)
-        process.holds.pop("host", None)  # the kernel has taken that back before an end can be waited for
+        for device in ("host", *self.w.memory.mute):
+            # The kernel has taken that back before an end can be waited for; nothing can be told of the other.
+            process.holds.pop(device, None)
         release_s = self.w.rng.choice([0.0, 0.0, 0.3, RELEASE_TAKES_S if self.w.chaos else 1.0])
         self.w.later(release_s, lambda: self._released(process))
         if release_s > BELIEVED_AFTER_S or not self.w.memory.tells_apart:

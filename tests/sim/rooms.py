@@ -34,6 +34,8 @@ class Rooms:
                 entry = operators.entry(process.model)
                 if entry is not None and entry.fingerprint == process.fingerprint and not process.leaving:
                     self.measured[process.model] = process.fingerprint
+            case e.NeedDoubted():
+                self.measured.pop(event.model, None)
             case e.ModelsConfigured():
                 for name, fingerprint in list(self.measured.items()):
                     if (entry := operators.entry(name)) is None or entry.fingerprint != fingerprint:
@@ -51,7 +53,10 @@ class Rooms:
                 action.model not in self.measured, f"{action.model} was measured and is loaded unchecked"
             )
         else:
-            least = w.processes.uses[action.model][0]
+            need = w.processes.needs[action.model]
+            least = (action.placement or need).minimum
+            known = action.placement is None or action.placement in need.placements
+            self.p.require(known, f"{action.model} is put where it cannot be: {action.placement}")
             enough = all(action.reserved.get(name, 0) >= amount for name, amount in least.items())
             self.p.require(enough, f"{action.model} needs {least}, reserved are {action.reserved}")
             self._fits(action.model, dict(action.reserved))
@@ -90,7 +95,7 @@ class Rooms:
         process = self._process(note.model)
         self.p.require(self._may_leave(process), f"victim {note.model} was busy, pinned or wanted")
         for other in self.p.w.processes.live.values():
-            if other is not process and self._may_leave(other) and self._in_the_way(other):
+            if other is not process and self._may_leave(other) and self._as_good(other, process):
                 fair = _rank(process) <= _rank(other)
                 self.p.require(fair, f"{note.model} left, but {other.model} was not used for longer")
 
@@ -113,9 +118,9 @@ class Rooms:
             or self.p.w.operators.pinned(model)
         )
 
-    def _in_the_way(self, process: Process) -> bool:
-        """It surely holds what is short: where memory is not booked, all that can be short is a process."""
-        return self.p.w.operators.limits.margin_bytes is None and not self._ordered_again(process)
+    def _as_good(self, other: Process, victim: Process) -> bool:
+        """Whatever is short and `victim` holds some of, `other` does, too."""
+        return victim.claim.keys() <= other.claim.keys() and not self._ordered_again(other)
 
     def _ordered_again(self, process: Process) -> bool:
         return process.model in self.p.w.operators.tickets.values()

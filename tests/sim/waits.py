@@ -90,7 +90,7 @@ class Waits:
         w, now = self.p.w, self.p.w.now
         limits, processes = w.operators.limits, w.processes.live.values()
         head = next((name for name in w.scheduler.state.queue if w.processes.of(name) is None), None)
-        full = sum(not process.measures for process in processes) >= limits.models_max > 0
+        full = sum(not process.measures for process in processes) == limits.models_max
         if head is None or limits.margin_bytes is not None or not full or self.p.failures.retries(head):
             return
         late = now - w.scheduler.state.queue.since(head) >= limits.drain_after_s + EPSILON_S
@@ -175,9 +175,8 @@ class Waits:
         if process.asked_at is None or process.killed:
             return
         waited_s, entry = self.p.w.agenda.awake_s - process.asked_at, self.p.w.operators.entry(process.model)
-        limit_s = max(
-            process.stop_timeout_s, entry.stop_timeout_s if entry else 0.0
-        )  # a reload may change it
+        # A reload may change it, and with it the time until it is pressed harder.
+        limit_s = process.stop_timeout_s = max(process.stop_timeout_s, entry.stop_timeout_s if entry else 0.0)
         self.p.require(
             waited_s <= limit_s + LATE_S,
             f"{process.model} was asked to leave {waited_s:.1f} s ago",

@@ -145,6 +145,7 @@ class World:
             (3.0, self.operators.order),
             (1.0, self.operators.reload),
             (1.0, self.operators.pin),
+            (0.5, self.operators.doubt),
             (2.0, self.memory.disturb),
             (0.5, self.memory.lose_or_find),
             (0.5, self.memory.read),
