@@ -105,6 +105,7 @@ class _Walk:
         self._later = dict(self._free)
         for amounts in [*leaving, s.ledger.departing()]:
             self._expect(amounts)
+        self._movable: dict[str, int] | None = None
         self._drains: dict[str, str] = {}
         self._ahead: set[str] = set()
         """Entries that have been looked at. A sleeper among them wakes first; nobody behind it may take its room."""
@@ -185,7 +186,7 @@ class _Walk:
             lifecycle.wake(s, model, self._now)
         else:
             lifecycle.spawn(s, model, reservation(s, model), self._now)
-        after = s.ledger.available()
+        after, self._movable = s.ledger.available(), None
         self._set_aside({name: before[name] - after[name] for name in before})
 
     # ---- who has to leave
@@ -235,14 +236,22 @@ class _Walk:
 
         Asked of the devices as they are, not of what entries ahead have set aside: those are served and gone one day.
         """
-        s = self._s
-        others = [other for other in s.residents() if other is not model]
-        movable = added(s.ledger.available(), s.ledger.departing())
-        for other in others:
-            if other.state is State.STOPPING or not other.pinned:
-                movable = added(movable, self._held(other))
+        movable = self._all_movable()
+        if model.resident and _may_move(model):
+            own = self._held(model)
+            movable = {name: amount - own.get(name, 0) for name, amount in movable.items()}
         short = {name: n for name, n in short_of(need, movable).items() if name in self._free}
+        others = (other for other in self._s.residents() if other is not model) if short else ()
         return short, [other for other in others if any(self._held(other).get(name) for name in short)]
+
+    def _all_movable(self) -> dict[str, int]:
+        """What there would be, had all left that may. Who leaves changes nothing about it, only who starts does."""
+        if self._movable is None:
+            self._movable = added(self._s.ledger.available(), self._s.ledger.departing())
+            for other in self._s.residents():
+                if _may_move(other):
+                    self._movable = added(self._movable, self._held(other))
+        return self._movable
 
     def _refusal(self, model: Model, need: Amounts) -> Refusal | None:
         """Waiting cannot help: it is too large for the device, or all that is in the way is pinned."""
@@ -309,6 +318,11 @@ class _Walk:
                 waited_s = self._now - s.queue.since(wanting)
                 cause = f"to make room for {wanting!r}, which has waited {waited_s:.0f} s"
                 lifecycle.drain(s, s.models[name], Drain.ROOM, cause, self._now)
+
+
+def _may_move(model: Model) -> bool:
+    """Its room comes free one day: it leaves, or nothing keeps it for ever."""
+    return model.state is State.STOPPING or not model.pinned
 
 
 def trim(s: SchedulerState, now: float) -> None:
