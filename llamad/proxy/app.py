@@ -6,6 +6,7 @@ Front (preflights, keys, body limit, cleanup)  ->  Falcon (marks, routes, errors
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from typing import Any
@@ -67,6 +68,8 @@ class Front:
         self._door.on_tls = reload
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] in ("http", "websocket"):
+            to_origin_form(scope)
         if scope["type"] == "websocket":
             await self._websockets(scope, receive, send)
             return
@@ -223,6 +226,18 @@ async def _send_plain(send: Send, status: int, body: bytes, headers: Said, reque
 
 
 # ---- ASGI
+
+
+_ABSOLUTE = re.compile(rb"https?://[^/?#%]+", re.IGNORECASE)
+
+
+def to_origin_form(scope: dict[str, Any]) -> None:
+    """RFC 9112, 3.2.2: a server takes a target in absolute form, too; what it is asked for is the path."""
+    found = _ABSOLUTE.match(scope["raw_path"])
+    if found is not None:
+        start = found.end()
+        scope["raw_path"] = scope["raw_path"][start:] or b"/"
+        scope["path"] = scope["path"][start:] or "/"
 
 
 def _request_id_given(scope: dict[str, Any]) -> str | None:

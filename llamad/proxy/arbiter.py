@@ -75,6 +75,8 @@ class FrontApplication(BaseApplication):  # type: ignore[misc]
             "preload_app": True,
             "control_socket_disable": True,
             "worker_tmp_dir": "/dev/shm",
+            # ASGI has names as they came, so that none of them can be taken for another.
+            "header_map": "dangerous",
             "forwarded_allow_ips": "127.0.0.1,::1",
             "accesslog": None,
             "logger_class": FrontLog,

@@ -45,6 +45,7 @@ DRAIN_BEAT_S = 0.25
 # A connection that was accepted just before a drain gets this long to send its first request.
 FIRST_REQUEST_S = 2.0
 LINGER_S = 2.0
+BACKLOG = 2048
 
 _KIND_BY_STATUS = {
     400: "bad-http",
@@ -141,6 +142,7 @@ class FrontWorker(gasgi.ASGIWorker):  # type: ignore[misc]
         self._main: asyncio.Task[None] | None = None
         self._napping = False
         self._draining = False
+        self._deep = False
         self.draining = asyncio.Event()
 
     def init_process(self) -> None:
@@ -182,6 +184,11 @@ class FrontWorker(gasgi.ASGIWorker):  # type: ignore[misc]
 
     def notify(self) -> None:
         super().notify()
+        if not self._deep:
+            # The event loop has cut each listener's backlog to its own default, 100.
+            self._deep = True
+            for listener in self.sockets:
+                listener.sock.listen(BACKLOG)
         # Called first thing in each round of the main loop, and nowhere else but in a drain.
         self._napping = not self._draining
 

@@ -238,10 +238,6 @@ def test_connection_close_ends_after_the_answer(client: Client):
         ("HTTP://FRONT/v1/completions", "/v1/completions"),
     ],
 )
-@pytest.mark.xfail(
-    strict=True,
-    reason="gunicorn leaves an absolute-form target as the path, and the router finds no route for it",
-)
 def test_a_target_may_be_in_absolute_form(client: Client, target: str, path: str):
     client.send("POST", target, BODY)
     lines, seen = echoed(client)
@@ -287,10 +283,6 @@ def test_odd_but_legal_headers_pass(client: Client):
     assert [value for name, value in got if name == "x-twice"] == ["1", "2"]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="gunicorn's header_map is 'drop' unless it is set, though ASGI has no names to confuse",
-)
 def test_a_header_with_an_underscore_passes(client: Client):
     client.socket.sendall(POST.replace(b"host: front", b"x_under: 1"))
     assert "x_under: 1" in echoed(client)[0]
