@@ -252,7 +252,9 @@ def test_a_file_that_is_wrong_changes_nothing(daemon: Daemon, key_file: Path):
     write_keys(key_file, f"{MARKER}-new name=new\n{MARKER}-x {MARKER}\n")
     status, document = daemon.post("/reload")
     assert status == 400
-    assert f"{key_file}:2: cannot use this key" in document["error"]["message"]
+    (problem,) = document["error"]["problems"]
+    assert (problem["file"], problem["line"]) == (str(key_file), 2)
+    assert problem["message"].startswith("cannot use this key")
     assert MARKER not in json.dumps(document)
     key_file.chmod(0o604)
     assert "every user may read the file" in json.dumps(daemon.post("/reload")[1])
