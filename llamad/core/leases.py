@@ -207,6 +207,7 @@ def _drop(s: SchedulerState, key: LeaseKey, now: float) -> None:
 def waiter_left(s: SchedulerState, model: Model, now: float) -> None:
     """After somebody has stopped waiting: perhaps nobody wants it any more."""
     if not model.wanted:
+        s.stirred = True
         s.queue.leave(model.name)
         s.timers.clear(Timer(Deadline.SUSPECT, model.name))
     s.check_abandoned(model, now)

@@ -220,6 +220,7 @@ def stop(s: SchedulerState, model: Model, reason: str, now: float, *, hard: bool
     model.reason = reason
     model.drain = None
     s.leaving[model.name] = None
+    s.stirred = True
     s.draining.pop(model.name, None)
     _clear_process_marks(s, model)
     s.note("stop", model.name, reason, child=model.child, leases=len(model.leases))

@@ -33,6 +33,8 @@ class Queue:
         self._order: list[Entry] = []
         self._entries: dict[str, Entry] = {}
         self._numbers = 0
+        self.stirred = False
+        """Somebody has joined or left since this was last reset."""
 
     def __iter__(self) -> Iterator[str]:
         return (entry.model for entry in self._order)
@@ -49,12 +51,14 @@ class Queue:
             self._numbers += 1
             entry = Entry(now - priority * PRIORITY_STEP_S, self._numbers, model, now)
             self._entries[model] = entry
+            self.stirred = True
             insort(self._order, entry)
 
     def leave(self, model: str) -> None:
         """Give up the place, if there is one."""
         entry = self._entries.pop(model, None)
         if entry is not None:
+            self.stirred = True
             del self._order[bisect_left(self._order, entry)]
 
     def since(self, model: str) -> float:

@@ -44,6 +44,7 @@ REREAD_SOON_S = 0.05
 
 def make_room(s: SchedulerState, now: float) -> None:
     """Walk the queue and act until nothing more can be done now."""
+    s.stirred = s.queue.stirred = False
     s.timers.clear(Timer(Deadline.DRAIN))
     if s.queue and not _books_fresh(s, now):
         return

@@ -4,7 +4,8 @@
 
 Each step does three things: it books the event (`leases`, `lifecycle`, `orders`), it fires the timers that are due, and
 it walks the queue (`room`). The walk comes last and looks at the whole, so no handler has to think of whom its change
-might help: a freed slot, a vanished waiter and a lowered limit all end in the same place.
+might help: a freed slot, a vanished waiter and a lowered limit all end in the same place. Only for a request that comes
+or goes it is left out, if by that nobody joined or left the queue, became idle or busy, or is no longer waited for.
 
 The shell calls `step(ClockTicked(), now)` when `next_deadline()` has come. Any other event also fires due timers, so a
 late tick changes nothing but the time at which things happen.
@@ -21,6 +22,9 @@ from llamad.core.model import PUBLIC_WORDS, Model, State
 from llamad.core.state import Deadline, SchedulerState, Timer
 from llamad.core.view import DeviceView, ModelView, QueueView, SchedulerView
 
+_CALM = (e.LeaseAsked, e.LeaseReleased, e.LeaseCancelled)
+"""Events of every request. Most of them change nothing about room, and say so by leaving `stirred` alone."""
+
 
 class Scheduler:
     """Which model runs, who waits, who leaves. `now` is monotonic seconds and never goes back."""
@@ -33,9 +37,10 @@ class Scheduler:
         """Book `event` and return what the shell is to do, in order."""
         s = self.state
         self._book(event, now)
-        for timer in s.timers.pop_due(now):
+        due = s.timers.pop_due(now)
+        for timer in due:
             self._fire(timer, now)
-        if not s.stopping:
+        if not s.stopping and (due or s.stirred or s.queue.stirred or not isinstance(event, _CALM)):
             room.make_room(s, now)
         orders.finish(s)
         actions, s.actions = s.actions, []

@@ -91,6 +91,8 @@ class SchedulerState:
     """Models in state STOPPING: room that is about to be free."""
     evicting: dict[str, str] = field(default_factory=dict)
     """Victim on its way out, to the model that it leaves for."""
+    stirred: bool = True
+    """Something has happened, beside the queue, that the next walk has to look at."""
     reading: bool = False
     """ReadMemory was asked and not answered yet."""
     next_child: int = 1
@@ -213,6 +215,7 @@ class SchedulerState:
     def mark_idle(self, model: Model, now: float) -> None:
         """Move to the young end of the idle models, and start the clock that may put it to sleep or end it."""
         self.idle.pop(model.name, None)
+        self.stirred = True
         if model.idle:
             self.idle[model.name] = None
             self.arm_idle(model, now)
@@ -227,7 +230,9 @@ class SchedulerState:
         self.arm_idle(model, now)
 
     def unmark_idle(self, model: Model) -> None:
-        self.idle.pop(model.name, None)
+        if model.name in self.idle:
+            del self.idle[model.name]
+            self.stirred = True
         self.timers.clear(Timer(Deadline.IDLE, model.name))
 
     def arm_idle(self, model: Model, now: float) -> None:
