@@ -363,3 +363,15 @@ class SlowToLook(Machine):
 
     def step(self, event: e.Event) -> list[a.Action]:
         return super().step(event) if self.looks else Driver.step(self, event)
+
+
+def test_after_an_order_to_load_requests_wait_though_the_last_load_failed() -> None:
+    d = Driver("a", "b", models_max=1)
+    d.ask("a")
+    d.exit("a", exit_code=1)
+    assert d.refusal().kind == "load-failed"
+    d.loaded("b")
+    d.ask("b")
+    d.load("a")
+    d.ask("a")
+    assert d.seen(a.RefuseLease) == []

@@ -197,7 +197,19 @@ class Clients:
         self.w.step(e.LeaseFollowed(lease.key, child))
 
     def refused(self, action: a.RefuseLease) -> None:
-        self._end(self._answered(action.key))
+        lease = self._answered(action.key)
+        self._end(lease)
+        if action.retry_after_s is not None and self.w.rng.random() < 0.1 and not self.w.stopping:
+            # As it was told to, or without patience; some operators see to it themselves.
+            after_s = self.w.rng.choice([action.retry_after_s, self.w.rng.uniform(0, 1)])
+            self.w.later(after_s, lambda: self._come_back(lease.model))
+
+    def _come_back(self, model: str) -> None:
+        if self.w.stopping:
+            return
+        if not self.w.calm and self.w.rng.random() < 0.1:
+            self.w.operators.order_load(model)
+        self.ask(model)
 
     def ended(self, action: a.EndLease) -> None:
         """Its process is gone; where nothing was sent yet the worker asks once more."""

@@ -114,6 +114,9 @@ class Operators:
         """A model; sometimes one that nobody knows."""
         return f"m{self.w.rng.randrange(len(self.w.names) + 1)}"
 
+    def order_load(self, model: str) -> None:
+        self.w.step(e.LoadAsked(self._ticket(model), model))
+
     def order(self) -> None:
         rng, model = self.w.rng, self._somewhere()
         ticket = self._ticket(model)

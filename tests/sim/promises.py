@@ -88,8 +88,11 @@ class Promises:
                 self._loads[event.ticket] = (event.model, self.w.now)
             case e.TicketDropped():
                 self._loads.pop(event.ticket, None)
-            case e.LeaseAsked() if event.avoid and self.w.processes.all[event.avoid].ready:
-                self._suspected.setdefault(event.avoid, self.w.now)
+            case e.LeaseAsked() if event.avoid:
+                if self.w.processes.all[event.avoid].ready:
+                    self._suspected.setdefault(event.avoid, self.w.now)
+                else:  # who does not serve is not sent anybody to anyway
+                    self.w.clients.leases[event.key].avoid = 0
             case e.UnloadAsked():
                 self.ordered.discard(event.model)
             case e.ModelsConfigured():
