@@ -60,6 +60,16 @@ def test_a_steady_client_is_drained_for_a_cold_model() -> None:
     assert run.tallies["b"].waits_s[0] <= 30 + 3 + 1 + 10
 
 
+def test_a_large_model_is_not_starved_by_small_ones_that_would_fit_into_each_gap() -> None:
+    small = {f"small-{n}": Needs(need={"gpu": 6 * GIB}, load_s=2, exit_s=1) for n in range(8)}
+    needs = {**small, "large": Needs(need={"gpu": 20 * GIB}, load_s=10, exit_s=1), "*": Needs()}
+    steady = [Request(n * 0.5, f"small-{n * 3 % 8}", 8.0) for n in range(800)]
+    run = Replay(Limits(models_max=0, margin_bytes=0, drain_after_s=30), needs, {"gpu": 24 * GIB})
+    run.run(sorted([*steady, Request(100, "large", 5.0)]))
+    (wait_s,) = run.tallies["large"].waits_s
+    assert wait_s <= 30 + 8 * 8.0 + 8 * (2 + 1) + 10, "those ahead of it, then its own load"
+
+
 def test_waits_by_share() -> None:
     tally = Tally(waits_s=[float(n) for n in range(1, 101)])
     assert (tally.wait_s(0.5), tally.wait_s(0.99), tally.wait_s(1.0)) == (50.0, 99.0, 100.0)

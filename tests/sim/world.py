@@ -18,11 +18,11 @@ from llamad.core import actions as a
 from llamad.core import events as e
 from llamad.core.scheduler import Scheduler
 from tests.sim.agenda import Agenda
-from tests.sim.clients import Clients, Lease
+from tests.sim.clients import Clients
 from tests.sim.memory import Memory
 from tests.sim.operators import Operators
 from tests.sim.processes import KILL_TAKES_S, Processes
-from tests.sim.promises import Broken, Promises
+from tests.sim.promises import Promises
 from tests.sim.transcript import Transcript
 
 CALM_SHARE = 0.2
@@ -190,6 +190,3 @@ def lives(seed: int, *, chaos: float | None = None, happenings: int = 400, diges
     world.settle()
     world.stop()
     return world
-
-
-__all__ = ["Broken", "Lease", "World", "lives"]
