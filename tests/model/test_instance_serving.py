@@ -385,6 +385,7 @@ def test_a_caller_who_leaves_in_a_long_prefill_frees_the_slot(tiny: Instance) ->
 
 def test_callers_who_leave_the_queue_are_never_run(tiny: Instance) -> None:
     wait_until(lambda: tiny.busy_slots() == 0)
+    wait_until(lambda: last_stats(tiny)["slots_busy"] == 0)
     with open_post(tiny, "/v1/completions", LONG), open_post(tiny, "/v1/completions", LONG):
         wait_until(lambda: last_stats(tiny)["slots_busy"] == 2)
         cancelled = last_stats(tiny)["requests_cancelled"]

@@ -150,7 +150,7 @@ def test_asleep_it_holds_what_it_says_and_wakes_when_there_is_room() -> None:
         pid = daemon.ask("sleeper")[1]["pid"]
         wait_until(lambda: books(daemon)["held_bytes"] == 50 * MIB)
         assert daemon.value("sleeper") == "sleeping"
-        assert daemon.get("/plan/sleeper")["message"] == "wakes up"
+        assert daemon.get("/plan/sleeper")["message"] == "it wakes up"
         daemon.ask("other")
         assert books(daemon)["held_bytes"] == 750 * MIB
         # An answer is there a moment before its lease is given back.
@@ -297,8 +297,8 @@ def test_nobody_can_explain_what_is_not_there(quiet: Daemon, path: str) -> None:
 def test_why_of_a_model_that_waits_says_for_what(quiet: Daemon) -> None:
     quiet.post("/models/load", model="b")
     found = quiet.get("/why/b")
-    assert (found["model"], found["state"], found["reason"]) == ("b", "loading", "loading for 1 waiting")
-    assert quiet.get("/plan/b")["message"] == "waits: it is loading"
+    assert (found["model"], found["state"], found["reason"]) == ("b", "loading", "loading by order")
+    assert quiet.get("/plan/b")["message"] == "it waits: it is loading"
     assert quiet.get("/plan/a")["outcome"] == "loads"
     assert quiet.value("a") == "unloaded", "a plan does nothing"
     quiet.post("/models/unload", model="b", wait=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 
 import pytest
 import requests
@@ -218,6 +219,17 @@ def test_dropped_bytes_are_gone_not_others_in_their_place(
     assert b"word 0 " in reader.content or b"conversation-bytes-lost" in reader.content
 
 
+def stands_still(value: Callable[[], int]) -> Callable[[], bool]:
+    """True when `value` was the same at ten looks in a row: the buffers on the way are full."""
+    seen: deque[int] = deque(maxlen=10)
+
+    def same() -> bool:
+        seen.append(value())
+        return len(seen) == 10 and len(set(seen)) == 1
+
+    return same
+
+
 def test_the_first_client_holds_the_answer_back_until_another_reads(
     front: RunningFront, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,6 +243,7 @@ def test_the_first_client_holds_the_answer_back_until_another_reads(
     front.engine.say(request, "", reason="stop")
     held = recording(front)
     wait_until(lambda: held.ring.start > 0)
+    wait_until(stands_still(lambda: held.ring.end))
     assert not held.over
     assert get(front, held.ring.end, stream=True).status_code == 200
     wait_until(lambda: held.over)
