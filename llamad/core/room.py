@@ -64,7 +64,7 @@ def _books_fresh(s: SchedulerState, now: float) -> bool:
     if s.ledger.margin is None or (s.ledger.read_at is not None and now - s.ledger.read_at <= FRESH_S):
         return True
     if not s.reading:
-        s.reading = True
+        s.reading, s.asked_unsettled = True, not s.settled
         s.emit(ReadMemory())
     return False
 

@@ -155,8 +155,9 @@ class Scheduler:
 
     def _read_memory(self, event: e.MemoryRead, now: float) -> None:
         s = self.state
+        settled = s.settled and not (s.reading and s.asked_unsettled)
         s.reading = False
-        s.ledger.read(event.readings, settled=all(model.settled for model in s.residents()), now=now)
+        s.ledger.read(event.readings, settled=settled, now=now)
 
     # ---- reading
 

@@ -95,6 +95,8 @@ class SchedulerState:
     """Something has happened, beside the queue, that the next walk has to look at."""
     reading: bool = False
     """ReadMemory was asked and not answered yet."""
+    asked_unsettled: bool = False
+    """Processes did not hold what is on the books when it was asked, so perhaps not either when the devices were looked at."""
     next_child: int = 1
     stopping: bool = False
     finished: bool = False
@@ -211,6 +213,11 @@ class SchedulerState:
     def residents(self) -> Iterator[Model]:
         """Models that hold room, in the order in which they took it."""
         return (self.models[name] for name in self.ledger.holders().values())
+
+    @property
+    def settled(self) -> bool:
+        """Every process holds what the books say."""
+        return all(model.settled for model in self.residents())
 
     def mark_idle(self, model: Model, now: float) -> None:
         """Move to the young end of the idle models, and start the clock that may put it to sleep or end it."""

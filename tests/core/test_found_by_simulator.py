@@ -375,3 +375,19 @@ def test_after_an_order_to_load_requests_wait_though_the_last_load_failed() -> N
     d.load("a")
     d.ask("a")
     assert d.seen(a.RefuseLease) == []
+
+
+def test_a_look_at_a_load_that_has_ended_before_it_is_told_does_not_hide_what_others_hold() -> None:
+    m = SlowToLook("a", "b", takes={"a": (0, 9), "b": (0, 1)})
+    m.others["gpu"] = 6 * GIB
+    m.ask("a")
+    m.looks = False
+    m.wait(1)
+    m.ask("b")
+    seen_while_a_had_nothing = (
+        DeviceReading("host", 32 * GIB, 32 * GIB),
+        DeviceReading("gpu", 24 * GIB, 18 * GIB),
+    )
+    m.ready("a")
+    m.step(e.MemoryRead(seen_while_a_had_nothing))
+    assert m.available("gpu") == 24 - 6 - 9
