@@ -85,7 +85,7 @@ class Clients:
 
     def ask_something(self) -> None:
         rng, fields = self.w.rng, dict[str, Any]()
-        if rng.random() < 0.05:
+        if rng.random() < 0.12:
             fields["load"] = False
         if rng.random() < 0.05:
             fields["autoload"] = rng.random() < 0.5
@@ -107,9 +107,9 @@ class Clients:
         if lease.over:
             return
         crossed = self.w.rng.random() < 0.2
-        event = e.LeaseReleased if lease.answered and not crossed else e.LeaseCancelled
+        released = lease.answered and not crossed
         self._end(lease)
-        self.w.step(event(lease.key))
+        self.w.step(e.LeaseReleased(lease.key) if released else e.LeaseCancelled(lease.key))
 
     def _end(self, lease: Lease) -> None:
         lease.over = True
@@ -124,8 +124,9 @@ class Clients:
         """A worker says what is long said."""
         over = [lease for lease in self._lately() if lease.over]
         if over:
-            kind = self.w.rng.choice([e.LeaseReleased, e.LeaseCancelled])
-            self.w.step(kind(self.w.rng.choice(over).key))
+            key = self.w.rng.choice(over).key
+            released = self.w.rng.random() < 0.5
+            self.w.step(e.LeaseReleased(key) if released else e.LeaseCancelled(key))
 
     def _lately(self) -> list[Lease]:
         return [lease for number in range(20) for lease in self._numbered(self._numbers - number)]

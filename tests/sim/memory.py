@@ -35,6 +35,7 @@ class Memory:
         self.lost: set[str] = set()
         self._told: set[str] = set()
         """Devices that have ever shown a process of ours: from an empty list nothing follows before."""
+        self._asked_settled = True
         self.read_at = float("-inf")
         """When the scheduler was last told."""
         self._disturbed_at = dict.fromkeys(self.totals, world.now)
@@ -46,8 +47,13 @@ class Memory:
 
     # ---- what a look shows
 
+    def read_unasked(self) -> None:
+        """The shell looks by its own accord, and says so at once."""
+        self._deliver(tuple(self._reading(name) for name in self.totals if name not in self.lost), self.w.now)
+
     def read(self) -> None:
         """Look now; the scheduler hears of it at once, or a moment later."""
+        self._asked_settled = self.w.processes.settled()
         readings = tuple(self._reading(name) for name in self.totals if name not in self.lost)
         looked_at = self.w.now
         self.w.later(self.w.rng.choice([0.0, 0.01, 0.01, 0.3]), lambda: self._deliver(readings, looked_at))
@@ -67,7 +73,7 @@ class Memory:
 
     def _deliver(self, readings: tuple[DeviceReading, ...], looked_at: float) -> None:
         self.read_at = self.w.now
-        settled = self.w.processes.settled()
+        settled = self.w.processes.settled() and self._asked_settled
         departing = self.w.scheduler.state.ledger.departing()
         for reading in readings:
             if reading.ours:
@@ -119,7 +125,7 @@ class Memory:
         self.others[device] = rng.choice([0, rng.randrange(min(available + 1, 12 * GIB))])
         self.disturb_books([device])
         if rng.random() < 0.3:
-            self.read()
+            self.read_unasked()
 
     def lose_or_find(self) -> None:
         """A device falls off the bus, comes back, or changes its size (a limit of the machine's memory)."""

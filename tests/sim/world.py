@@ -148,7 +148,7 @@ class World:
             (0.5, self.operators.doubt),
             (2.0, self.memory.disturb),
             (0.5, self.memory.lose_or_find),
-            (0.5, self.memory.read),
+            (0.5, self.memory.read_unasked),
             (0.5, self._leap),
             (0.5, lambda: self.step(e.ClockTicked())),
         )
