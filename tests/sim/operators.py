@@ -95,6 +95,9 @@ class Operators:
         """Another configuration, with other limits or not."""
         self._generation += 1
         self.entries = self._entries()
+        names = {entry.name for entry in self.entries}
+        # Who leaves the configuration leaves its hold, too.
+        self.held_until = {name: until for name, until in self.held_until.items() if name in names}
         if self.w.rng.random() < 0.3:
             margin = self.limits.margin_bytes
             self.limits, self.limited_at_s = self._limits(), self.w.agenda.awake_s
