@@ -192,7 +192,7 @@ def test_out_of_memory_makes_room_once_and_then_says_why(tmp_path: Any) -> None:
 
 
 def test_a_stuck_instance_is_ended_and_the_others_do_not_notice() -> None:
-    with running({"stuck": "stuck", "good": ""}, "--stall-timeout", "1") as daemon:
+    with running({"stuck": "stuck", "good": ""}, "--stall-timeout", "2") as daemon:
         daemon.ask("stuck")
         daemon.ask("good")
         wait_until(lambda: "no step" in daemon.model("stuck")["llamad"]["reason"])
