@@ -196,7 +196,7 @@ def test_a_stuck_instance_is_ended_and_the_others_do_not_notice() -> None:
         daemon.ask("stuck")
         daemon.ask("good")
         wait_until(lambda: "no step" in daemon.model("stuck")["llamad"]["reason"])
-        failure = daemon.get("/why/stuck")["failure"]
+        failure = wait_until(lambda: daemon.get("/why/stuck")["failure"])
         assert failure["kind"] == "instance-stalled"
         assert daemon.ask("good")[0] == 200
         assert daemon.value("good") == "loaded"
