@@ -89,9 +89,11 @@ class Waits:
         """Where only the number of processes is limited: for a head that has waited too long somebody drains, or leaves."""
         w, now = self.p.w, self.p.w.now
         limits, processes = w.operators.limits, w.processes.live.values()
-        head = next((name for name in w.scheduler.state.queue if w.processes.of(name) is None), None)
+        head = next(iter(w.scheduler.state.queue), None)
         full = sum(not process.measures for process in processes) == limits.models_max
-        if head is None or limits.margin_bytes is not None or not full or self.p.failures.retries(head):
+        if head is None or w.processes.of(head) is not None:
+            return  # one that is measured, or has to go before it comes, only keeps its place
+        if limits.margin_bytes is not None or not full or self.p.failures.retries(head):
             return
         late = now - w.scheduler.state.queue.since(head) >= limits.drain_after_s + EPSILON_S
         busy = [p for p in processes if p.ready and not w.operators.pinned(p.model) and not p.leaving]
