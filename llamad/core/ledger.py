@@ -113,7 +113,8 @@ class Ledger:
         """Correct the books by what the devices show.
 
         Where a device does not tell processes apart, what we promised stands for what we use; while a process is
-        loading (`settled` is False) that is not yet true, and the last figure for `external` is kept.
+        loading (`settled` is False) that is not yet true, and the last figure for `external` is kept, or raised by what
+        is used beyond all promises.
         """
         if self.margin is None:
             return
@@ -150,6 +151,8 @@ class Ledger:
         elif settled or not known:
             ours = device.held - self.departing().get(reading.name, 0)
         else:
+            # Ours have taken no more than is on the books: what is used beyond that is others' even now.
+            device.external = max(device.external, reading.total - reading.free - device.held)
             return None
         return reading.total - reading.free - ours
 

@@ -391,3 +391,13 @@ def test_a_look_at_a_load_that_has_ended_before_it_is_told_does_not_hide_what_ot
     m.ready("a")
     m.step(e.MemoryRead(seen_while_a_had_nothing))
     assert m.available("gpu") == 24 - 6 - 9
+
+
+def test_others_that_grow_while_something_loads_are_seen_as_far_as_can_be() -> None:
+    m = Blind("a", "b", takes={"a": (0, 9), "b": (0, 13)})
+    m.ask("a")
+    m.others["gpu"] = 12 * GIB
+    m.wait(1)
+    m.ask("b")
+    assert m.available("gpu") == 24 - 9 - (12 - 9), "a may have taken 9 of the 12 that are used, and no more"
+    assert m.spawned() == []

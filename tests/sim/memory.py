@@ -85,6 +85,10 @@ class Memory:
 
     # ---- how far the books can know it
 
+    def forget(self) -> None:
+        """The books of memory are closed, and know nothing when they are opened again."""
+        self._told.clear()
+
     def disturb_books(self, devices: Iterable[str]) -> None:
         """Something happened there that nobody can know before the next look."""
         for name in devices:

@@ -102,6 +102,8 @@ class Operators:
             margin = self.limits.margin_bytes
             self.limits, self.limited_at_s = self._limits(), self.w.agenda.awake_s
             self.longest_abandon_s = max(self.longest_abandon_s, self.limits.abandon_after_s)
+            if self.limits.margin_bytes is None:
+                self.w.memory.forget()
             if margin != self.limits.margin_bytes:
                 self.w.memory.disturb_books(self.w.memory.totals)
         self.w.step(e.ModelsConfigured(self.entries, self.limits))

@@ -276,8 +276,8 @@ class Promises:
                 process.stopped = not process.given_up
             case "drain" | "drain-lifted" if process := self.w.processes.of(action.model):
                 process.draining = action.kind == "drain"
-            case "loaded" | "skip" | "refuse":
-                self.ordered.discard(action.model)
+        if action.kind in ("loaded", "drain-lifted", "skip", "refuse"):
+            self.ordered.discard(action.model)
 
     # ---- the end
 
