@@ -3,7 +3,8 @@
 A configuration file that somebody is still writing must not be applied. What is visible of that is that the file changes while it
 is read, that it changed a moment ago, or that its last line has no end. So `read_settled` takes a file only when it
 has been quiet for `QUIET_S` (longer without a newline at its end, which an editor may well leave out) and was the
-same before and after the read, and gives up after `WAIT_S`. A writer who pauses for longer between two halves cannot be told from
+same before and after the read, and gives up after `WAIT_S`. A file without a single byte is taken for one that was cut
+short, by a full disk or by an editor between truncating and writing: it would take every model away, or every key. A writer who pauses for longer between two halves cannot be told from
 one who is done; renaming a complete file into place is always safe.
 """
 
@@ -60,6 +61,10 @@ def read_settled(
         # A time stamp from the future says nothing; then only the comparison counts.
         age_s = now() - before[0] / 1e9
         if before == _stamp(path) and (age_s >= quiet_s or age_s < -1.0):
+            if not data and path != os.devnull:
+                raise ValueError(
+                    "it is empty, as if it had been cut short (one that is meant to say nothing needs a comment)"
+                )
             return data
         if waited >= WAIT_S:
             raise ValueError(f"it is still being written after {WAIT_S:g} s")

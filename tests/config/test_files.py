@@ -113,3 +113,13 @@ def test_what_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no regular file"):
         read_whole("/dev/zero", 10)
     assert read_whole("/dev/null", 10) == b""
+
+
+def test_a_file_without_a_single_byte_is_taken_for_one_that_was_cut_short(path: Path) -> None:
+    written(path, b"", age_s=60)
+    with pytest.raises(ValueError, match="empty, as if it had been cut short"):
+        Time(path, []).read()
+
+
+def test_nothing_at_all_may_be_named_on_purpose() -> None:
+    assert read_settled(os.devnull, 1000) == b""

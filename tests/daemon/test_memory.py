@@ -323,9 +323,13 @@ def test_a_gpu_that_does_not_know_our_processes_is_booked_by_promises(
     machine.ledger.reserve(1, "a", {"CUDA0": 7 * GIB})
     assert machine.book(settled=False).device("CUDA0").external == 5 * GIB, "the first look has to believe"
     machine.ledger.device("CUDA0").external = 6 * GIB  # type: ignore[union-attr]
-    assert machine.book(settled=False).device("CUDA0").external == 6 * GIB, "while somebody loads the last figure stays"
+    assert machine.book(settled=False).device("CUDA0").external == 6 * GIB, (
+        "while somebody loads the last figure stays"
+    )
     machine.ledger.device("CUDA0").external = 1  # type: ignore[union-attr]
-    assert machine.book(settled=False).device("CUDA0").external == 5 * GIB, "what is used beyond all promises is others'"
+    assert machine.book(settled=False).device("CUDA0").external == 5 * GIB, (
+        "what is used beyond all promises is others'"
+    )
     assert machine.book().device("CUDA0").external == 5 * GIB
 
 

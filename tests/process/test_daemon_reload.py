@@ -68,6 +68,14 @@ def test_a_new_problem_changes_nothing_and_names_file_and_line(daemon: Daemon) -
     assert daemon.ask("b")[0] == 200
 
 
+def test_a_preset_file_that_was_cut_to_nothing_takes_no_model_away(daemon: Daemon) -> None:
+    daemon.presets.write_bytes(b"")
+    status, answer = daemon.post("/reload")
+    assert status == 400
+    assert "it is empty" in answer["error"]["problems"][0]["message"]
+    assert daemon.ask("b")[0] == 200
+
+
 def test_hup_with_a_problem_says_so_in_the_log_and_goes_on(daemon: Daemon) -> None:
     daemon.write_models({"a": "|nonsense = 1"})
     daemon.signal(signal.SIGHUP)

@@ -17,7 +17,7 @@ from tests.sim.world import World, lives
 
 ROOT = Path(__file__).resolve().parents[2]
 FIXED = range(40)
-FRESH = [secrets.randbelow(1 << 32) for _ in range(int(os.environ.get("SIM_SEEDS", "0")))]
+FRESH = [secrets.randbelow(1 << 32) for _ in range(int(os.environ.get("SIM_SEEDS", "10")))]
 CORNERS = (
     "Spawn",
     "Measure",
