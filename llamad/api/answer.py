@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from llamad.api.sse import Framing
 from llamad.engine.vocabulary import Finished, Likelihood, Text, Timings
+from llamad.errors import LlamadError
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class Whole:
 class Dialect(Protocol):
     """How one kind of answer is written: as a whole, or as the documents of a stream."""
 
-    ends_with_done: bool
+    framing: Framing
 
     def whole(self, answers: Sequence[Whole]) -> Any:
         """The document of a plain answer."""
@@ -41,16 +43,20 @@ class Dialect(Protocol):
         """What comes before the first text."""
         ...
 
-    def piece(self, index: int, text: Text) -> Any:
-        """New text of sequence `index`."""
+    def piece(self, index: int, text: Text) -> list[Any]:
+        """New text of sequence `index`; none where it is not certain yet what the text is."""
         ...
 
-    def ending(self, index: int, finished: Finished) -> Any:
+    def ending(self, index: int, finished: Finished) -> list[Any]:
         """The last word on sequence `index`."""
         ...
 
     def closing(self, finished: Sequence[Finished]) -> list[Any]:
         """What comes after the last word on the last sequence."""
+        ...
+
+    def failure(self, error: LlamadError) -> Any:
+        """The last document of a stream that cannot be finished."""
         ...
 
 

@@ -13,8 +13,9 @@ from llamad.api.fields import Fields
 from llamad.api.generation import Generation
 from llamad.api.likelihoods import entries
 from llamad.api.prompts import token_id
+from llamad.api.sse import BARE
 from llamad.engine.vocabulary import Finished, Likelihood, ModelFacts, SlotView, Text
-from llamad.errors import RequestError
+from llamad.errors import LlamadError, RequestError
 
 TOKENIZE_CHARS_MAX = 1 << 20
 """One request's; the worst texts take a microsecond and a half a character, and prompts wait behind it."""
@@ -27,7 +28,7 @@ class NativeDialect:
     A stream has no end marker: the document with `stop: true` is the end.
     """
 
-    ends_with_done = False
+    framing = BARE
 
     def __init__(self, head: Head, prompt_counts: Sequence[int], generation: Generation) -> None:
         self._head = head
@@ -47,10 +48,10 @@ class NativeDialect:
         """Nothing comes before the text."""
         return []
 
-    def piece(self, index: int, text: Text) -> dict[str, Any]:
+    def piece(self, index: int, text: Text) -> list[dict[str, Any]]:
         """New text, with the counts so far."""
         self._predicted[index] += text.tokens
-        return {
+        document = {
             "index": index,
             "content": text.text,
             "tokens": [],
@@ -59,14 +60,19 @@ class NativeDialect:
             "tokens_evaluated": self._prompt_counts[index],
             **_probabilities(text.likelihoods),
         }
+        return [document]
 
-    def ending(self, index: int, finished: Finished) -> dict[str, Any]:
+    def ending(self, index: int, finished: Finished) -> list[dict[str, Any]]:
         """The document with `stop: true`; its text has been sent."""
-        return self._last(index, "", finished)
+        return [self._last(index, "", finished)]
 
     def closing(self, finished: Sequence[Finished]) -> list[dict[str, Any]]:
         """Nothing comes after the last word."""
         return []
+
+    def failure(self, error: LlamadError) -> dict[str, Any]:
+        """The error as a plain answer has it."""
+        return error.body()
 
     def _last(self, index: int, text: str, finished: Finished) -> dict[str, Any]:
         cost = finished.timings

@@ -13,7 +13,9 @@ from llamad.api.generation import Generation, parse_generation
 from llamad.api.likelihoods import columns, content
 from llamad.api.prompts import Prompt, parse_prompts
 from llamad.api.sampling import Vocabulary
+from llamad.api.sse import OPENAI
 from llamad.engine.vocabulary import Finished, Text
+from llamad.errors import LlamadError
 
 PING_INTERVAL_S_MAX = 2**31 - 1
 
@@ -89,7 +91,7 @@ def _streaming(fields: Fields) -> Streaming:
 class _OpenAI:
     """What both kinds of answer share: the head of every document, and the chunk of usage at the end."""
 
-    ends_with_done = True
+    framing = OPENAI
     object_name = ""
     chunk_name = ""
 
@@ -102,6 +104,10 @@ class _OpenAI:
         if not self._include_usage:
             return []
         return [self._chunk([]) | self._costs(finished)]
+
+    def failure(self, error: LlamadError) -> dict[str, Any]:
+        """The error as a plain answer has it, in the place of a chunk."""
+        return error.body()
 
     def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
         return self._document(self.chunk_name, choices)
@@ -154,13 +160,13 @@ class ChatDialect(_OpenAI):
         """The role comes first, with a content of null, so that clients can begin a message."""
         return [self._delta(0, {"role": "assistant", "content": None}, None)]
 
-    def piece(self, index: int, text: Text) -> dict[str, Any]:
+    def piece(self, index: int, text: Text) -> list[dict[str, Any]]:
         """New text as a delta of content."""
-        return self._delta(index, {"content": text.text}, None, **content(text.likelihoods))
+        return [self._delta(index, {"content": text.text}, None, **content(text.likelihoods))]
 
-    def ending(self, index: int, finished: Finished) -> dict[str, Any]:
+    def ending(self, index: int, finished: Finished) -> list[dict[str, Any]]:
         """An empty delta with the finish reason."""
-        return self._delta(index, {}, finished.reason) | self._ending_costs(finished)
+        return [self._delta(index, {}, finished.reason) | self._ending_costs(finished)]
 
     def _delta(self, index: int, delta: dict[str, Any], reason: str | None, **more: Any) -> dict[str, Any]:
         return self._chunk([{"finish_reason": reason, "index": index, "delta": delta, **more}])
@@ -190,15 +196,15 @@ class CompletionDialect(_OpenAI):
         """Nothing comes before the text."""
         return []
 
-    def piece(self, index: int, text: Text) -> dict[str, Any]:
+    def piece(self, index: int, text: Text) -> list[dict[str, Any]]:
         """New text."""
         offset = self._sent_chars.get(index, 0)
         self._sent_chars[index] = offset + len(text.text)
-        return self._chunk([_choice(index, text.text, None, columns(text.likelihoods, offset))])
+        return [self._chunk([_choice(index, text.text, None, columns(text.likelihoods, offset))])]
 
-    def ending(self, index: int, finished: Finished) -> dict[str, Any]:
+    def ending(self, index: int, finished: Finished) -> list[dict[str, Any]]:
         """No text, and the finish reason."""
-        return self._chunk([_choice(index, "", finished.reason)]) | self._ending_costs(finished)
+        return [self._chunk([_choice(index, "", finished.reason)]) | self._ending_costs(finished)]
 
 
 def _choice(

@@ -9,7 +9,7 @@ from llamad.api.generation import Generation
 from llamad.api.native import NativeDialect, props, slot, token_piece
 from llamad.api.openai import ChatDialect, CompletionDialect, Streaming
 from llamad.api.sampling import FORBIDDEN
-from llamad.api.sse import DONE, frame
+from llamad.api.sse import BARE, OPENAI, frame, named_frame
 from llamad.engine.vocabulary import Finished, ModelFacts, SamplingParams, SlotView, Text, Timings
 
 HEAD = Head("chatcmpl-1", 1733000000, "the-alias", "b123")
@@ -59,19 +59,19 @@ def test_a_chat_stream() -> None:
     assert dialect.opening() == [
         chunk({"finish_reason": None, "index": 0, "delta": {"role": "assistant", "content": None}})
     ]
-    assert dialect.piece(0, Text(7, "He")) == chunk(
-        {"finish_reason": None, "index": 0, "delta": {"content": "He"}}
-    )
-    assert dialect.ending(0, BY_LENGTH) == chunk(
-        {"finish_reason": "length", "index": 0, "delta": {}}, timings=TIMINGS
-    )
+    assert dialect.piece(0, Text(7, "He")) == [
+        chunk({"finish_reason": None, "index": 0, "delta": {"content": "He"}})
+    ]
+    assert dialect.ending(0, BY_LENGTH) == [
+        chunk({"finish_reason": "length", "index": 0, "delta": {}}, timings=TIMINGS)
+    ]
     assert dialect.closing([BY_LENGTH]) == []
-    assert dialect.ends_with_done
+    assert dialect.framing is OPENAI
 
 
 def test_usage_comes_last_with_no_choices_when_asked_for() -> None:
     dialect = ChatDialect(HEAD, Streaming(wanted=True, include_usage=True))
-    assert "timings" not in dialect.ending(0, BY_EOS)
+    assert "timings" not in dialect.ending(0, BY_EOS)[0]
     assert dialect.closing([BY_EOS]) == [chunk(usage=USAGE, timings=TIMINGS)]
 
 
@@ -96,10 +96,10 @@ def test_a_plain_completion_of_two_prompts_sums_the_usage() -> None:
 def test_a_completion_stream() -> None:
     dialect = CompletionDialect(HEAD, Streaming(wanted=True))
     assert dialect.opening() == []
-    assert dialect.piece(1, Text(8, "x"))["choices"] == [
+    assert dialect.piece(1, Text(8, "x"))[0]["choices"] == [
         {"text": "x", "index": 1, "logprobs": None, "finish_reason": None}
     ]
-    ending = dialect.ending(1, BY_WORD)
+    (ending,) = dialect.ending(1, BY_WORD)
     assert ending["choices"] == [{"text": "", "index": 1, "logprobs": None, "finish_reason": "stop"}]
     assert ending["timings"] == TIMINGS
 
@@ -129,7 +129,7 @@ def test_a_native_answer() -> None:
 
 def test_native_stop_types() -> None:
     dialect = NativeDialect(HEAD, [10], Generation())
-    assert [dialect.ending(0, last)["stop_type"] for last in (BY_EOS, BY_WORD, BY_LENGTH)] == [
+    assert [dialect.ending(0, last)[0]["stop_type"] for last in (BY_EOS, BY_WORD, BY_LENGTH)] == [
         "eos",
         "word",
         "limit",
@@ -144,15 +144,17 @@ def test_native_answers_to_several_prompts_are_an_array() -> None:
 def test_a_native_stream_counts_as_it_goes() -> None:
     dialect = NativeDialect(HEAD, [3, 4], Generation())
     dialect.piece(1, Text(8, "x", tokens=2))
-    assert dialect.piece(1, Text(8, "y", tokens=1)) == {
-        "index": 1,
-        "content": "y",
-        "tokens": [],
-        "stop": False,
-        "tokens_predicted": 3,
-        "tokens_evaluated": 4,
-    }
-    assert not dialect.ends_with_done
+    assert dialect.piece(1, Text(8, "y", tokens=1)) == [
+        {
+            "index": 1,
+            "content": "y",
+            "tokens": [],
+            "stop": False,
+            "tokens_predicted": 3,
+            "tokens_evaluated": 4,
+        }
+    ]
+    assert dialect.framing is BARE
 
 
 def test_a_frame_is_one_line_of_json() -> None:
@@ -161,12 +163,17 @@ def test_a_frame_is_one_line_of_json() -> None:
     assert data.endswith(b"}\n\n")
     assert data.count(b"\n") == 2
     assert json.loads(data[6:]) == {"text": "a\n\nb żółć"}
-    assert DONE == b"data: [DONE]\n\n"
+    assert OPENAI.done == b"data: [DONE]\n\n"
+    assert not BARE.done
+
+
+def test_a_named_frame_is_called_what_its_document_is() -> None:
+    assert named_frame({"type": "ping"}) == b'event: ping\ndata: {"type":"ping"}\n\n'
 
 
 def test_settings_of_a_forbidden_token_are_json() -> None:
     generation = Generation(sampling=SamplingParams(logit_bias=((5, FORBIDDEN), (6, 1.0))))
-    settings = json.loads(frame(NativeDialect(HEAD, [1], generation).ending(0, BY_EOS))[6:])[
+    settings = json.loads(frame(NativeDialect(HEAD, [1], generation).ending(0, BY_EOS)[0])[6:])[
         "generation_settings"
     ]
     assert settings["logit_bias"] == [{"token": 5, "bias": False}, {"token": 6, "bias": 1.0}]

@@ -95,10 +95,10 @@ def test_a_whole_chat() -> None:
 
 def test_a_chat_stream_tells_with_the_text() -> None:
     dialect = ChatDialect(HEAD, Streaming(wanted=True))
-    (choice,) = dialect.piece(0, Text(7, "A", 1, TOLD[:1]))["choices"]
+    (choice,) = dialect.piece(0, Text(7, "A", 1, TOLD[:1]))[0]["choices"]
     assert choice["logprobs"] == {"content": CONTENT[:1]}
     assert choice["delta"] == {"content": "A"}
-    assert "logprobs" not in dialect.piece(0, Text(7, "B"))["choices"][0]
+    assert "logprobs" not in dialect.piece(0, Text(7, "B"))[0]["choices"][0]
 
 
 def test_a_whole_completion_has_columns_too() -> None:
@@ -115,18 +115,18 @@ def test_a_whole_completion_has_columns_too() -> None:
 def test_offsets_of_a_completion_stream_go_on() -> None:
     dialect = CompletionDialect(HEAD, Streaming(wanted=True))
     offsets = [
-        dialect.piece(index, Text(7, text, 1, TOLD[:1]))["choices"][0]["logprobs"]["text_offset"]
+        dialect.piece(index, Text(7, text, 1, TOLD[:1]))[0]["choices"][0]["logprobs"]["text_offset"]
         for index, text in ((0, "A"), (1, "Abc"), (0, "A"), (1, "A"))
     ]
     assert offsets == [[0], [0], [1], [3]]
-    assert dialect.piece(0, Text(7, "B"))["choices"][0]["logprobs"] is None
+    assert dialect.piece(0, Text(7, "B"))[0]["choices"][0]["logprobs"] is None
 
 
 def test_llama_cpps_own_answer() -> None:
     dialect = NativeDialect(HEAD, [3], Generation())
     assert dialect.whole([Whole("A🦊", BY_EOS, TOLD)])["completion_probabilities"] == CONTENT
-    assert dialect.piece(0, Text(7, "A", 1, TOLD[:1]))["completion_probabilities"] == CONTENT[:1]
-    assert "completion_probabilities" not in dialect.piece(0, Text(7, "A"))
+    assert dialect.piece(0, Text(7, "A", 1, TOLD[:1]))[0]["completion_probabilities"] == CONTENT[:1]
+    assert "completion_probabilities" not in dialect.piece(0, Text(7, "A"))[0]
 
 
 def test_after_sampling_the_names_say_so() -> None:
