@@ -125,7 +125,13 @@ copy_of_package() {
 
 llama_version() { sed -n 's/^llama[-_]cpp[-_]python==//p' "$CONSTRAINTS"; }
 
-llama_cmake_args() { printf '%s' "-DGGML_NATIVE=ON -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF${CMAKE_ARGS:+ $CMAKE_ARGS}"; }
+llama_cmake_args() {
+    local args="-DGGML_NATIVE=ON -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF"
+    # llama.cpp's code for AMX tiles dies of a general protection fault where the compiler (GCC before 12.4 and 13.3, for
+    # one) takes the tile configuration on the stack for a dead store: ggml-org/llama.cpp, pull request 26954.
+    ! processor_features | grep -qx amx_int8 || args+=" -DCMAKE_CXX_FLAGS=-U__AMX_INT8__"
+    printf '%s' "$args${CMAKE_ARGS:+ $CMAKE_ARGS}"
+}
 
 processor_features() {
     # One line is enough: all cores of a machine have the same features, or the kernel hides the odd ones.
