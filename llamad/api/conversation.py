@@ -1,27 +1,37 @@
-"""Chat messages: what may stand in a request, and the form that the model's template wants them in."""
+"""Chat messages: what may stand in a request, and the form that templates know them in."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from llamad.api.fields import Fields, wrong_field
+from llamad.api.tools import Toolbox, parse_toolbox
 from llamad.api.unsupported import unsupported
 from llamad.errors import RequestError
 
 MESSAGES_MAX = 10_000
 
 Message = dict[str, Any]
+"""What templates know of a message: `role`, `content` (a text or a list of parts) and, where they are there,
+`reasoning_content`, `name`, `tool_call_id` and `tool_calls` (OpenAI's, `arguments` as JSON text). Nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What a chat template is given. `prefill` is the begun answer that the model is to go on with."""
+    """What a chat template is given.
+
+    `prefill` is the begun answer that the model is to go on with, `thought` what it had thought before that.
+    """
 
     messages: tuple[Message, ...]
     prefill: str = ""
     add_generation_prompt: bool = True
     variables: dict[str, Any] = field(default_factory=dict)
+    toolbox: Toolbox = field(default_factory=Toolbox)
+    thought: str = ""
 
 
 def parse_conversation(fields: Fields) -> Conversation:
@@ -32,12 +42,15 @@ def parse_conversation(fields: Fields) -> Conversation:
     if len(messages) > MESSAGES_MAX:
         raise fields.wrong("messages", f"at most {MESSAGES_MAX} messages", messages)
     parsed = [_message(f"messages[{index}]", message) for index, message in enumerate(messages)]
-    prefill = _take_prefill(parsed)
+    begun = _take_begun(parsed)
+    prefill, thought = plain_text(begun.get("content", "")), begun.get("reasoning_content", "")
     return Conversation(
         tuple(parsed),
         prefill,
-        fields.flag("add_generation_prompt", True) or bool(prefill),
+        fields.flag("add_generation_prompt", True) or bool(begun),
         _variables(fields),
+        parse_toolbox(fields),
+        thought,
     )
 
 
@@ -48,40 +61,92 @@ def _message(where: str, message: object) -> Message:
     role = fields.text("role", "")
     if not role:
         raise fields.wrong("role", "a string", fields.raw("role"))
-    if role == "tool" or fields.raw("tool_calls"):
-        raise unsupported(
-            fields.path("tool_calls" if role != "tool" else "role"), "tool calls are not supported"
-        )
-    _check_content(fields)
-    return message
+    calls = fields.array("tool_calls") or []
+    parsed: Message = {"role": role, "content": _content(fields, optional=bool(calls))}
+    # `reasoning` is what OpenRouter and vLLM call it.
+    reasoning = fields.text("reasoning_content", "") or fields.text("reasoning", "")
+    for name, text in (
+        ("reasoning_content", reasoning),
+        ("name", fields.text("name", "")),
+        ("tool_call_id", fields.text("tool_call_id", "")),
+    ):
+        if text:
+            parsed[name] = text
+    if calls:
+        parsed["tool_calls"] = [
+            _call(fields.path(f"tool_calls[{index}]"), call) for index, call in enumerate(calls)
+        ]
+    return parsed
 
 
-def _check_content(fields: Fields) -> None:
+def _content(fields: Fields, *, optional: bool) -> str | list[dict[str, Any]]:
+    """Text or parts. Only a message that calls tools may go without."""
     content = fields.raw("content")
     if isinstance(content, str):
-        return
+        return content
+    if content is None and optional:
+        return ""
     if not isinstance(content, list):
         raise fields.wrong("content", "a string or an array of parts", content)
-    for index, part in enumerate(content):
-        where = fields.path(f"content[{index}]")
-        if not isinstance(part, dict):
-            raise wrong_field(where, "an object with type and text", part)
-        kind = part.get("type")
-        if kind != "text":
-            raise unsupported(f"{where}.type", f"only text parts are supported, got {str(kind)[:40]!r}")
-        if not isinstance(part.get("text"), str):
-            raise wrong_field(f"{where}.text", "a string", part.get("text"))
+    return [_part(fields.path(f"content[{index}]"), part) for index, part in enumerate(content)]
 
 
-def _take_prefill(messages: list[Message]) -> str:
-    if messages[-1]["role"] != "assistant":
-        return ""
-    prefill = plain_text(messages.pop()["content"])
+def _part(where: str, part: object) -> dict[str, Any]:
+    if not isinstance(part, dict):
+        raise wrong_field(where, "an object with type and text", part)
+    kind = part.get("type")
+    if kind != "text":
+        raise unsupported(f"{where}.type", f"only text parts are supported, got {str(kind)[:40]!r}")
+    if not isinstance(part.get("text"), str):
+        raise wrong_field(f"{where}.text", "a string", part.get("text"))
+    return {"type": "text", "text": part["text"]}
+
+
+def _call(where: str, call: object) -> dict[str, Any]:
+    if not isinstance(call, dict):
+        raise wrong_field(where, "an object with type and function", call)
+    fields = Fields(call, where)
+    kind = fields.text("type", "function")
+    if kind != "function":
+        raise unsupported(fields.path("type"), f"only calls of type 'function' are, got {kind[:40]!r}")
+    function = fields.nested("function")
+    name = function.text("name", "")
+    if not name:
+        raise function.wrong("name", "a string", function.raw("name"))
+    parsed = {"type": "function", "function": {"name": name, "arguments": _arguments(function)}}
+    id = fields.text("id", "")
+    return parsed | {"id": id} if id else parsed
+
+
+def _arguments(function: Fields) -> str:
+    """JSON text of an object; some clients send the object itself, or nothing for a call without arguments."""
+    value = function.raw("arguments")
+    if value is None or value == "":
+        return "{}"
+    if isinstance(value, dict):
+        return msgspec.json.encode(value).decode()
+    try:
+        parsed = msgspec.json.decode(value) if isinstance(value, str) else None
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise function.wrong("arguments", "the text of a JSON object", value)
+    return str(value)
+
+
+def _take_begun(messages: list[Message]) -> Message:
+    """The begun answer, taken out; empty if there is none."""
+    last = messages[-1]
+    if last["role"] != "assistant":
+        return {}
+    if "tool_calls" in last:
+        raise RequestError("cannot go on with an answer that calls tools: their results must follow it")
+    messages.pop()
     if messages and messages[-1]["role"] == "assistant":
         raise RequestError("cannot go on with an answer: the last two messages are both the assistant's")
     if not messages:
         raise RequestError("cannot go on with an answer: there is no message before it")
-    return prefill
+    return last
 
 
 def _variables(fields: Fields) -> dict[str, Any]:

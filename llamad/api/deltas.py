@@ -1,7 +1,7 @@
 """What an assistant's message is made of while it comes: the vocabulary between parsers of answers and the dialects.
 
-A parser (`llamad.api.chat_parser`) turns the text of a model into these, whatever the model's own notation for thoughts
-and calls is; each dialect (OpenAI's chat and responses, Anthropic's messages) turns these into its JSON.
+A parser (`llamad.api.turn` says which) turns the text of a model into these, whatever the model's own notation for
+thoughts and calls is; each dialect (OpenAI's chat and responses, Anthropic's messages) turns these into its JSON.
 """
 
 from __future__ import annotations

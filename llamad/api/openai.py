@@ -10,10 +10,11 @@ from llamad.api.answer import Head, Whole, timings, usage
 from llamad.api.conversation import Conversation, parse_conversation
 from llamad.api.fields import Fields
 from llamad.api.generation import Generation, parse_generation
-from llamad.api.likelihoods import columns, content
+from llamad.api.likelihoods import columns
 from llamad.api.prompts import Prompt, parse_prompts
 from llamad.api.sampling import Vocabulary
 from llamad.api.sse import OPENAI
+from llamad.api.unsupported import CHAT_ONLY, refuse_unsupported
 from llamad.engine.vocabulary import Finished, Text
 from llamad.errors import LlamadError
 
@@ -69,6 +70,7 @@ def parse_completion(
 ) -> CompletionRequest:
     """Raises RequestError that names the field."""
     fields = Fields(document)
+    refuse_unsupported(fields, CHAT_ONLY)
     return CompletionRequest(
         model=fields.text("model", ""),
         prompts=parse_prompts(fields, vocabulary),
@@ -88,7 +90,7 @@ def _streaming(fields: Fields) -> Streaming:
     )
 
 
-class _OpenAI:
+class Completed:
     """What both kinds of answer share: the head of every document, and the chunk of usage at the end."""
 
     framing = OPENAI
@@ -135,44 +137,7 @@ class _OpenAI:
         return {} if self._include_usage else {"timings": timings(finished.timings)}
 
 
-class ChatDialect(_OpenAI):
-    """`chat.completion` and its chunks. A chat has one sequence."""
-
-    object_name = "chat.completion"
-    chunk_name = "chat.completion.chunk"
-
-    def whole(self, answers: Sequence[Whole]) -> dict[str, Any]:
-        """One choice with the assistant's message."""
-        choices = [
-            {
-                "finish_reason": answer.finished.reason,
-                "index": index,
-                "message": {"role": "assistant", "content": answer.text},
-                **content(answer.likelihoods),
-            }
-            for index, answer in enumerate(answers)
-        ]
-        return self._document(self.object_name, choices) | self._costs(
-            [answer.finished for answer in answers]
-        )
-
-    def opening(self) -> list[dict[str, Any]]:
-        """The role comes first, with a content of null, so that clients can begin a message."""
-        return [self._delta(0, {"role": "assistant", "content": None}, None)]
-
-    def piece(self, index: int, text: Text) -> list[dict[str, Any]]:
-        """New text as a delta of content."""
-        return [self._delta(index, {"content": text.text}, None, **content(text.likelihoods))]
-
-    def ending(self, index: int, finished: Finished) -> list[dict[str, Any]]:
-        """An empty delta with the finish reason."""
-        return [self._delta(index, {}, finished.reason) | self._ending_costs(finished)]
-
-    def _delta(self, index: int, delta: dict[str, Any], reason: str | None, **more: Any) -> dict[str, Any]:
-        return self._chunk([{"finish_reason": reason, "index": index, "delta": delta, **more}])
-
-
-class CompletionDialect(_OpenAI):
+class CompletionDialect(Completed):
     """`text_completion`; each prompt has its choice."""
 
     object_name = "text_completion"

@@ -71,12 +71,13 @@ class ChatTemplate:
     def render(self, conversation: Conversation) -> str:
         """The prompt's text. Raises RequestError with the template's own words if it refuses the conversation."""
         messages = [self._adapt(message) for message in conversation.messages]
-        text = self._render(messages, conversation.add_generation_prompt, conversation.variables)
+        variables = conversation.variables | {"tools": conversation.toolbox.documents() or None}
+        text = self._render(messages, conversation.add_generation_prompt, variables)
         return text.removeprefix(self._taken_off) + conversation.prefill
 
     def _render(self, messages: list[Message], add_generation_prompt: bool, variables: dict[str, Any]) -> str:
-        context = variables | self._tokens | _Meter().functions()
-        context |= {"messages": messages, "add_generation_prompt": add_generation_prompt, "tools": None}
+        context = {"tools": None} | variables | self._tokens | _Meter().functions()
+        context |= {"messages": messages, "add_generation_prompt": add_generation_prompt}
         context |= {
             "raise_exception": _raise_exception,
             "strftime_now": lambda form: self._now().strftime(form),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from llamad.api.fields import Fields
@@ -37,8 +37,6 @@ NEUTRAL: dict[str, Callable[[Any], bool]] = {
     # OpenAI
     "n": _one,
     "best_of": _one,
-    "tools": _empty,
-    "tool_choice": _no_choice,
     "functions": _empty,
     "function_call": _no_choice,
     "modalities": _only_text,
@@ -64,11 +62,14 @@ NEUTRAL: dict[str, Callable[[Any], bool]] = {
 }
 """Field name to the values that ask for nothing."""
 
+CHAT_ONLY: dict[str, Callable[[Any], bool]] = {"tools": _empty, "tool_choice": _no_choice}
+"""What only a chat can have, in the same form."""
 
-def refuse_unsupported(fields: Fields) -> None:
+
+def refuse_unsupported(fields: Fields, neutral_values: Mapping[str, Callable[[Any], bool]] = NEUTRAL) -> None:
     """Raises RequestError of kind `unsupported-field` for the first field that asks for what is not served."""
     for name in fields.names():
-        neutral = NEUTRAL.get(name)
+        neutral = neutral_values.get(name)
         if neutral is not None and not neutral(fields.raw(name)):
             raise unsupported(fields.path(name))
 

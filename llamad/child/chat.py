@@ -7,7 +7,10 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
+from llamad.api.conversation import Conversation
+from llamad.api.generation import Generation
 from llamad.api.template import CHATML, CHATML_END, ChatTemplate
+from llamad.api.turn import Turn, plan_turn
 from llamad.child.instance_spec import InstanceSpec
 from llamad.engine.vocabulary import ModelFacts
 from llamad.errors import LlamadError
@@ -23,6 +26,10 @@ class Chat:
 
     template: ChatTemplate
     stops: tuple[str, ...] = ()
+
+    def turn(self, conversation: Conversation, generation: Generation) -> Turn:
+        """The model's turn in this conversation, for all chat dialects (`llamad.api.turn`). Raises RequestError."""
+        return plan_turn(conversation, generation.with_stops(self.stops), self.template)
 
 
 def choose_chat(spec: InstanceSpec, facts: ModelFacts) -> Chat:

@@ -9,11 +9,11 @@ import msgspec
 from falcon.asgi import Request, Response
 
 from llamad.api.answer import Dialect, Head
+from llamad.api.chat import ChatDialect
 from llamad.api.generation import Generation
 from llamad.api.json_body import parse_object
 from llamad.api.native import NativeDialect
 from llamad.api.openai import (
-    ChatDialect,
     CompletionDialect,
     CompletionRequest,
     Streaming,
@@ -84,13 +84,13 @@ class ChatCompletions(_Generating):
     async def on_post(self, req: Request, resp: Response) -> None:
         service = self._service
         request = parse_chat(parse_object(exchange_of(req).body), service.defaults, service)
-        text = service.chat.template.render(request.conversation)
-        tokens = await service.prompt_tokens((text,))
+        turn = service.chat.turn(request.conversation, request.generation)
+        tokens = await service.prompt_tokens((turn.prompt,))
         await self._answer(
             req,
             resp,
-            ChatDialect(self._head("chatcmpl-", request.model), request.streaming),
-            request.generation.with_stops(service.chat.stops),
+            ChatDialect(self._head("chatcmpl-", request.model), request.streaming, turn.make_parser),
+            turn.generation,
             [tokens],
             request.streaming,
         )

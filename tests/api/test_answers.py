@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 
 from llamad.api.answer import Head, Whole
+from llamad.api.chat import ChatDialect
 from llamad.api.generation import Generation
 from llamad.api.native import NativeDialect, props, slot, token_piece
-from llamad.api.openai import ChatDialect, CompletionDialect, Streaming
+from llamad.api.openai import CompletionDialect, Streaming
 from llamad.api.sampling import FORBIDDEN
 from llamad.api.sse import BARE, OPENAI, frame, named_frame
 from llamad.engine.vocabulary import Finished, ModelFacts, SamplingParams, SlotView, Text, Timings

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from llamad.api.answer import Whole
+from llamad.api.chat import ChatDialect
 from llamad.api.generation import Generation
 from llamad.api.native import NativeDialect
-from llamad.api.openai import ChatDialect, CompletionDialect, Streaming
+from llamad.api.openai import CompletionDialect, Streaming
 from llamad.api.sse import frame
 from llamad.engine.vocabulary import Likelihood, Likely, Text, Wanted
 from tests.api.test_answers import BY_EOS, HEAD

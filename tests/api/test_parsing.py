@@ -206,15 +206,11 @@ def test_a_wrong_field_is_named_with_what_was_expected_and_found(
     ("fields", "name"),
     [
         ({"n": 2}, "n"),
-        ({"tools": [{"type": "function"}]}, "tools"),
-        ({"tool_choice": "required"}, "tool_choice"),
         ({"functions": [{}]}, "functions"),
         ({"grammar": 'root ::= "x"', "grammar_lazy": True}, "grammar_lazy"),
         ({"modalities": ["text", "audio"]}, "modalities"),
         ({"lora": [{"id": 0}]}, "lora"),
         ({"reasoning_format": "deepseek"}, "reasoning_format"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
-        ({"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}]}, "messages[0].tool_calls"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
             "messages[0].content[0].type",
@@ -229,6 +225,12 @@ def test_what_would_change_the_answer_and_is_not_served_is_refused_by_name(
     assert error.kind == "unsupported-field"
     assert repr(name) in error.message
     assert error.body()["error"]["param"] == name
+
+
+@pytest.mark.parametrize(("name", "value"), [("tools", [{}]), ("tool_choice", "required")])
+def test_tools_are_for_chats(name: str, value: Any) -> None:
+    error = refusal(completion, "A", **{name: value})
+    assert (error.kind, error.body()["error"]["param"]) == ("unsupported-field", name)
 
 
 def test_what_asks_for_nothing_is_served() -> None:
