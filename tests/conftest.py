@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,11 @@ from typing import TypeVar
 import pytest
 
 T = TypeVar("T")
+
+# A shell without job control starts what it sends to the background with SIGINT ignored, and every process that a test
+# starts inherits that: Ctrl-C would then do nothing to it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SMOLLM2 = "SmolLM2-135M-Instruct.Q4_1.gguf"
 GEMMA = "gemma-3-270m-Q4_K_M.gguf"
