@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from llamad.api.sse import Framing
-from llamad.engine.vocabulary import Finished, Likelihood, Text, Timings
+from llamad.engine.vocabulary import Finished, Likelihood, Progress, Text, Timings
 from llamad.errors import LlamadError
 
 
@@ -23,11 +23,13 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """One finished sequence: all its text, the last word on it, and how likely its tokens were, if that is wanted."""
+    """One finished sequence: all its text, the last word on it, how likely its tokens were, if that is wanted, and the
+    tokens themselves."""
 
     text: str
     finished: Finished
     likelihoods: tuple[Likelihood, ...] = ()
+    ids: tuple[int, ...] = ()
 
 
 class Dialect(Protocol):
@@ -45,6 +47,10 @@ class Dialect(Protocol):
 
     def piece(self, index: int, text: Text) -> list[Any]:
         """New text of sequence `index`; none where it is not certain yet what the text is."""
+        ...
+
+    def progress(self, index: int, progress: Progress) -> list[Any]:
+        """How far the prompt of sequence `index` is; only for a request that asks for it."""
         ...
 
     def ending(self, index: int, finished: Finished) -> list[Any]:

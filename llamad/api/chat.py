@@ -8,10 +8,11 @@ from typing import Any
 from llamad.api.answer import Head, Whole
 from llamad.api.chat_parser import PlainParser
 from llamad.api.deltas import CallArguments, CallBegun, Content, Delta, Parser, Reasoning
+from llamad.api.extras import prompt_progress, timings_so_far
 from llamad.api.likelihoods import content
 from llamad.api.message import AssistantMessage, Call, read_message
 from llamad.api.openai import Completed, Streaming
-from llamad.engine.vocabulary import Finished, Likelihood, Text
+from llamad.engine.vocabulary import Finished, Likelihood, Progress, Text
 
 
 class ChatDialect(Completed):
@@ -46,13 +47,18 @@ class ChatDialect(Completed):
 
     def opening(self) -> list[dict[str, Any]]:
         """The role comes first, with a content of null, so that clients can begin a message."""
-        return [self._delta(0, {"role": "assistant", "content": None}, None)]
+        return [self._role(0)]
+
+    def progress(self, index: int, progress: Progress) -> list[dict[str, Any]]:
+        """A message that has not begun yet."""
+        return [self._role(index) | prompt_progress(progress)]
 
     def piece(self, index: int, text: Text) -> list[dict[str, Any]]:
         """A chunk for each delta; likelihoods go with the first, and wait for it where there is none yet."""
         stream = self._stream(index)
         stream.untold += text.likelihoods
-        return self._chunks(index, stream, stream.parser.push(text.text))
+        chunks = self._chunks(index, stream, stream.parser.push(text.text))
+        return [*chunks[:-1], chunks[-1] | timings_so_far(text)] if chunks else []
 
     def ending(self, index: int, finished: Finished) -> list[dict[str, Any]]:
         """What was held back, then an empty delta with the finish reason."""
@@ -74,6 +80,9 @@ class ChatDialect(Completed):
             chunks.append(self._delta(index, delta_document(delta), None, **content(stream.untold)))
             stream.untold = ()
         return chunks
+
+    def _role(self, index: int) -> dict[str, Any]:
+        return self._delta(index, {"role": "assistant", "content": None}, None)
 
     def _delta(self, index: int, delta: dict[str, Any], reason: str | None, **more: Any) -> dict[str, Any]:
         return self._chunk([{"finish_reason": reason, "index": index, "delta": delta, **more}])

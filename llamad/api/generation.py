@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from llamad.api.extras import Extras, parse_extras
 from llamad.api.fields import Fields
 from llamad.api.likelihoods import parse_wanted
 from llamad.api.rules import parse_rules
@@ -28,6 +29,8 @@ class Generation:
     id_slot: int = -1
     wanted: Wanted | None = None
     rules: Rules | None = None
+    time_limit_ms: int = -1
+    extras: Extras = field(default_factory=Extras)
 
     def request(self, number: int, tokens: tuple[int, ...]) -> GenerateRequest:
         """One sequence of this kind."""
@@ -41,6 +44,9 @@ class Generation:
             self.id_slot,
             self.wanted,
             self.rules,
+            self.time_limit_ms,
+            self.extras.timings_per_token,
+            self.extras.progress,
         )
 
     def with_stops(self, stops: tuple[str, ...]) -> Generation:
@@ -59,6 +65,8 @@ def parse_generation(fields: Fields, defaults: Generation, vocabulary: Vocabular
         id_slot=fields.integer("id_slot", defaults.id_slot, -1, TOKENS_MAX),
         wanted=parse_wanted(fields),
         rules=parse_rules(fields, defaults.rules),
+        time_limit_ms=fields.integer("t_max_predict_ms", defaults.time_limit_ms, -1, (1 << 63) - 1),
+        extras=parse_extras(fields),
     )
 
 

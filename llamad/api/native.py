@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from llamad.api.answer import Head, Whole, timings
+from llamad.api.extras import chosen, prompt_progress, timings_so_far
 from llamad.api.fields import Fields
 from llamad.api.generation import Generation
 from llamad.api.likelihoods import entries
 from llamad.api.prompts import token_id
+from llamad.api.settings import generation_settings, outline
 from llamad.api.sse import BARE
-from llamad.engine.vocabulary import Finished, Likelihood, ModelFacts, SlotView, Text
+from llamad.engine.vocabulary import Finished, Likelihood, ModelFacts, Progress, SlotView, Text
 from llamad.errors import LlamadError, RequestError
 
 TOKENIZE_CHARS_MAX = 1 << 20
 """One request's; the worst texts take a microsecond and a half a character, and prompts wait behind it."""
 DETOKENIZE_MAX = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class PromptText:
+    """A prompt as the model has got it: its tokens, and their text with control tokens by their names."""
+
+    n_tokens: int
+    text: str
 
 
 class NativeDialect:
@@ -30,18 +38,19 @@ class NativeDialect:
 
     framing = BARE
 
-    def __init__(self, head: Head, prompt_counts: Sequence[int], generation: Generation) -> None:
+    def __init__(
+        self, head: Head, prompts: Sequence[PromptText], generation: Generation, *, stream: bool
+    ) -> None:
         self._head = head
-        self._prompt_counts = prompt_counts
-        self._settings = generation_settings(generation)
-        self._predicted = [0] * len(prompt_counts)
+        self._prompts = prompts
+        self._extras = generation.extras
+        self._settings = generation_settings(generation, stream=stream)
+        self._predicted = [0] * len(prompts)
+        self._has_new_line = [False] * len(prompts)
 
     def whole(self, answers: Sequence[Whole]) -> Any:
         """One document, or an array in the order of the prompts."""
-        documents = [
-            self._last(index, answer.text, answer.finished) | _probabilities(answer.likelihoods)
-            for index, answer in enumerate(answers)
-        ]
+        documents = [self._whole(index, answer) for index, answer in enumerate(answers)]
         return documents[0] if len(documents) == 1 else documents
 
     def opening(self) -> list[dict[str, Any]]:
@@ -51,20 +60,17 @@ class NativeDialect:
     def piece(self, index: int, text: Text) -> list[dict[str, Any]]:
         """New text, with the counts so far."""
         self._predicted[index] += text.tokens
-        document = {
-            "index": index,
-            "content": text.text,
-            "tokens": [],
-            "stop": False,
-            "tokens_predicted": self._predicted[index],
-            "tokens_evaluated": self._prompt_counts[index],
-            **_probabilities(text.likelihoods),
-        }
-        return [document]
+        self._has_new_line[index] |= "\n" in text.text
+        more = timings_so_far(text) | _probabilities(text.likelihoods)
+        return [self._partial(index, text.text, text.ids, text.slot) | more]
+
+    def progress(self, index: int, progress: Progress) -> list[dict[str, Any]]:
+        """No text yet."""
+        return [self._partial(index, "", (), -1) | prompt_progress(progress)]
 
     def ending(self, index: int, finished: Finished) -> list[dict[str, Any]]:
         """The document with `stop: true`; its text has been sent."""
-        return [self._last(index, "", finished)]
+        return [chosen(self._last(index, "", finished.ids, finished), self._extras.response_fields)]
 
     def closing(self, finished: Sequence[Finished]) -> list[dict[str, Any]]:
         """Nothing comes after the last word."""
@@ -74,18 +80,37 @@ class NativeDialect:
         """The error as a plain answer has it."""
         return error.body()
 
-    def _last(self, index: int, text: str, finished: Finished) -> dict[str, Any]:
+    def _whole(self, index: int, answer: Whole) -> dict[str, Any]:
+        self._has_new_line[index] = "\n" in answer.text
+        ids = answer.ids if self._extras.tokens else ()
+        document = self._last(index, answer.text, ids, answer.finished) | _probabilities(answer.likelihoods)
+        return chosen(document, self._extras.response_fields)
+
+    def _partial(self, index: int, text: str, ids: Sequence[int], slot: int) -> dict[str, Any]:
+        return {
+            "index": index,
+            "content": text,
+            "tokens": ids,
+            "stop": False,
+            "id_slot": slot,
+            "tokens_predicted": self._predicted[index],
+            "tokens_evaluated": self._prompts[index].n_tokens,
+        }
+
+    def _last(self, index: int, text: str, ids: Sequence[int], finished: Finished) -> dict[str, Any]:
         cost = finished.timings
         return {
             "index": index,
             "content": text,
-            "tokens": [],
+            "tokens": ids,
             "id_slot": finished.slot,
             "stop": True,
             "model": self._head.model,
             "tokens_predicted": cost.predicted_tokens,
             "tokens_evaluated": cost.prompt_tokens,
             "generation_settings": self._settings | {"seed": finished.seed},
+            "prompt": self._prompts[index].text,
+            "has_new_line": self._has_new_line[index],
             "truncated": False,
             "stop_type": _stop_type(finished),
             "stopping_word": finished.stop_word,
@@ -102,26 +127,6 @@ def _stop_type(finished: Finished) -> str:
     if finished.reason == "length":
         return "limit"
     return "word" if finished.stop_word else "eos"
-
-
-def generation_settings(generation: Generation) -> dict[str, Any]:
-    """llama-server's `generation_settings` and `params`. JSON has no infinity: a forbidden token's bias is false."""
-    settings = asdict(generation.sampling)
-    settings["logit_bias"] = [
-        {"token": token, "bias": False if bias == float("-inf") else bias}
-        for token, bias in generation.sampling.logit_bias
-    ]
-    wanted, rules = generation.wanted, generation.rules
-    return settings | {
-        "n_predict": generation.max_tokens,
-        "max_tokens": generation.max_tokens,
-        "stop": list(generation.stop),
-        "cache_prompt": generation.cache_prompt,
-        "n_probs": wanted.n if wanted else 0,
-        "post_sampling_probs": wanted is not None and wanted.after_sampling,
-        "grammar": rules.text if rules and rules.kind == "gbnf" else "",
-        "json_schema": msgspec.Raw(rules.text.encode()) if rules and rules.kind == "json_schema" else None,
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +184,7 @@ def props(
 ) -> dict[str, Any]:
     """`GET /props`: what this model is and what a request gets that says nothing."""
     return {
-        "default_generation_settings": {"params": generation_settings(defaults), "n_ctx": facts.n_ctx_slot},
+        "default_generation_settings": {"params": outline(defaults, stream=False), "n_ctx": facts.n_ctx_slot},
         "total_slots": facts.n_slots,
         "model_alias": alias,
         "model_path": path,

@@ -8,6 +8,7 @@ from typing import Any
 
 from llamad.api.answer import Head, Whole, timings, usage
 from llamad.api.conversation import Conversation, parse_conversation
+from llamad.api.extras import prompt_progress, timings_so_far
 from llamad.api.fields import Fields
 from llamad.api.generation import Generation, parse_generation
 from llamad.api.likelihoods import columns
@@ -15,7 +16,7 @@ from llamad.api.prompts import Prompt, parse_prompts
 from llamad.api.sampling import Vocabulary
 from llamad.api.sse import OPENAI
 from llamad.api.unsupported import CHAT_ONLY, refuse_unsupported
-from llamad.engine.vocabulary import Finished, Text
+from llamad.engine.vocabulary import Finished, Progress, Text
 from llamad.errors import LlamadError
 
 PING_INTERVAL_S_MAX = 2**31 - 1
@@ -165,7 +166,12 @@ class CompletionDialect(Completed):
         """New text."""
         offset = self._sent_chars.get(index, 0)
         self._sent_chars[index] = offset + len(text.text)
-        return [self._chunk([_choice(index, text.text, None, columns(text.likelihoods, offset))])]
+        choice = _choice(index, text.text, None, columns(text.likelihoods, offset))
+        return [self._chunk([choice]) | timings_so_far(text)]
+
+    def progress(self, index: int, progress: Progress) -> list[dict[str, Any]]:
+        """No text yet."""
+        return [self._chunk([_choice(index, "", None)]) | prompt_progress(progress)]
 
     def ending(self, index: int, finished: Finished) -> list[dict[str, Any]]:
         """No text, and the finish reason."""

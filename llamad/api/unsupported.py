@@ -55,9 +55,6 @@ NEUTRAL: dict[str, Callable[[Any], bool]] = {
     "reasoning_format": _no_choice,
     "lora": _empty,
     "n_indent": _empty,
-    "t_max_predict_ms": _off_below_zero,
-    "return_tokens": _empty,
-    "response_fields": _empty,
     "image_data": _empty,
 }
 """Field name to the values that ask for nothing."""

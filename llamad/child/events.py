@@ -7,7 +7,7 @@ from typing import Any
 
 from llamad.api.answer import Dialect
 from llamad.child.work import Part, Work
-from llamad.engine.vocabulary import Finished, Text
+from llamad.engine.vocabulary import Finished, Progress, Text
 from llamad.errors import LlamadError
 
 
@@ -26,6 +26,8 @@ async def events(
         for index, output in parts:
             if isinstance(output, Text):
                 documents += dialect.piece(index, output)
+            elif isinstance(output, Progress):
+                documents += dialect.progress(index, output)
             else:
                 finished.append(output)
                 documents += dialect.ending(index, output)

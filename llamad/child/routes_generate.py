@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from functools import partial
 
 import falcon
 import msgspec
@@ -12,7 +13,7 @@ from llamad.api.answer import Dialect, Head
 from llamad.api.chat import ChatDialect
 from llamad.api.generation import Generation
 from llamad.api.json_body import parse_object
-from llamad.api.native import NativeDialect
+from llamad.api.native import NativeDialect, PromptText
 from llamad.api.openai import (
     CompletionDialect,
     CompletionRequest,
@@ -20,6 +21,7 @@ from llamad.api.openai import (
     parse_chat,
     parse_completion,
 )
+from llamad.api.verbose import Verbose
 from llamad.child.door import exchange_of
 from llamad.child.events import events
 from llamad.child.service import Service
@@ -72,6 +74,26 @@ class _Generating:
             resp.content_type = falcon.MEDIA_JSON
             resp.data = msgspec.json.encode(dialect.whole(await work.whole(first)))
 
+    async def _native(
+        self, head: Head, generation: Generation, prompts: Prompts, streaming: Streaming
+    ) -> NativeDialect:
+        service = self._service
+        texts = [
+            PromptText(
+                len(tokens), await service.aside(len(tokens), partial(service.engine.detokenize, tokens))
+            )
+            for tokens in prompts
+        ]
+        return NativeDialect(head, texts, generation, stream=streaming.wanted)
+
+    async def _openai(
+        self, head: Head, dialect: Dialect, generation: Generation, prompts: Prompts, streaming: Streaming
+    ) -> Dialect:
+        """The dialect as it is, or with llama.cpp's own inside, if that is wanted."""
+        if not generation.extras.verbose:
+            return dialect
+        return Verbose(dialect, await self._native(head, generation, prompts, streaming))
+
     def _ping_s(self, streaming: Streaming) -> float | None:
         asked_s = streaming.ping_interval_s
         interval_s = self._ping_interval_s if asked_s is None else asked_s
@@ -85,15 +107,11 @@ class ChatCompletions(_Generating):
         service = self._service
         request = parse_chat(parse_object(exchange_of(req).body), service.defaults, service)
         turn = service.chat.turn(request.conversation, request.generation)
-        tokens = await service.prompt_tokens((turn.prompt,))
-        await self._answer(
-            req,
-            resp,
-            ChatDialect(self._head("chatcmpl-", request.model), request.streaming, turn.make_parser),
-            turn.generation,
-            [tokens],
-            request.streaming,
-        )
+        prompts = [await service.prompt_tokens((turn.prompt,))]
+        head, streaming = self._head("chatcmpl-", request.model), request.streaming
+        plain = ChatDialect(head, streaming, turn.make_parser)
+        dialect = await self._openai(head, plain, turn.generation, prompts, streaming)
+        await self._answer(req, resp, dialect, turn.generation, prompts, streaming)
 
 
 class _Completing(_Generating):
@@ -103,24 +121,25 @@ class _Completing(_Generating):
         service = self._service
         request = parse_completion(parse_object(exchange_of(req).body), service.defaults, service)
         prompts = [await service.prompt_tokens(prompt) for prompt in request.prompts]
-        dialect = self._dialect(request, prompts)
+        dialect = await self._dialect(request, prompts)
         await self._answer(req, resp, dialect, request.generation, prompts, request.streaming)
 
-    def _dialect(self, request: CompletionRequest, prompts: Prompts) -> Dialect:
+    async def _dialect(self, request: CompletionRequest, prompts: Prompts) -> Dialect:
         raise NotImplementedError
 
 
 class Completions(_Completing):
     """`POST /v1/completions`."""
 
-    def _dialect(self, request: CompletionRequest, prompts: Prompts) -> Dialect:
-        return CompletionDialect(self._head("cmpl-", request.model), request.streaming)
+    async def _dialect(self, request: CompletionRequest, prompts: Prompts) -> Dialect:
+        head = self._head("cmpl-", request.model)
+        dialect = CompletionDialect(head, request.streaming)
+        return await self._openai(head, dialect, request.generation, prompts, request.streaming)
 
 
 class NativeCompletions(_Completing):
     """`POST /completion`."""
 
-    def _dialect(self, request: CompletionRequest, prompts: Prompts) -> Dialect:
-        return NativeDialect(
-            self._head("", request.model), [len(tokens) for tokens in prompts], request.generation
-        )
+    async def _dialect(self, request: CompletionRequest, prompts: Prompts) -> Dialect:
+        head = self._head("", request.model)
+        return await self._native(head, request.generation, prompts, request.streaming)

@@ -14,9 +14,9 @@ from typing import Protocol
 
 from llamad.api.answer import Whole
 from llamad.api.generation import Generation
-from llamad.engine.vocabulary import Failed, Finished, GenerateRequest, Output, Text
+from llamad.engine.vocabulary import Failed, Finished, GenerateRequest, Output, Progress, Text
 
-Part = tuple[int, Text | Finished]
+Part = tuple[int, Text | Progress | Finished]
 """What is new of a work: the index of the sequence, and the output."""
 
 
@@ -111,7 +111,7 @@ class Work:
             for index, output in parts:
                 if isinstance(output, Text):
                     texts.setdefault(index, []).append(output)
-                else:
+                elif isinstance(output, Finished):
                     last[index] = output
             if self.ended:
                 return [_whole(texts.get(index, []), last[index]) for index in sorted(last)]
@@ -141,4 +141,5 @@ class Work:
 
 def _whole(texts: Sequence[Text], finished: Finished) -> Whole:
     likelihoods = tuple(each for text in texts for each in text.likelihoods)
-    return Whole("".join(text.text for text in texts), finished, likelihoods)
+    ids = tuple(id for text in texts for id in text.ids) + finished.ids
+    return Whole("".join(text.text for text in texts), finished, likelihoods, ids)

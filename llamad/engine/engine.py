@@ -34,11 +34,13 @@ from llamad.engine.vocabulary import (
     SEED_RANDOM,
     EngineStats,
     Failed,
+    Finished,
     GenerateRequest,
     Likelihood,
     Likely,
     ModelFacts,
     Output,
+    Progress,
     SlotView,
     Text,
 )
@@ -226,7 +228,9 @@ class Engine:
     def _step(self) -> None:
         """Evaluate what one plan says, in as many decode calls as the memory makes necessary."""
         self._pool.start()
-        self._pool.open(self._counts.steps, self._clock())
+        now = self._clock()
+        for slot in self._pool.open(self._counts.steps, now):
+            self._say(slot.task.progress(len(slot.cached), now))
         batches = deque([plan.plan(self._pool.needs(), self._backend.n_step, self._n_prompt_beside)])
         while batches:
             batch = [share for share in batches.popleft() if self._pool.is_current(share)]
@@ -271,6 +275,8 @@ class Engine:
         for share in batch:
             slot = self._slot(share)
             slot.advance(share.count)
+            if slot.task.request.tell_progress:
+                self._say(slot.task.progress(len(slot.cached), self._clock()))
             if share.logits:
                 self._sample(slot, row)
                 row += 1
@@ -278,7 +284,7 @@ class Engine:
     def _sample(self, slot: Slot[Task], row: int) -> None:
         task, backend = slot.task, self._backend
         if task.request.max_tokens == 0:
-            self._say(task.end("length"))
+            self._say(task.end("length", self._clock()))
         else:
             try:
                 choice = task.sampler.sample(backend.logits(row))
@@ -317,13 +323,13 @@ class Engine:
         elif slot.task.n_predicted == 0:
             self._fail(slot, checks.context_full(len(slot.task.tokens), share.start))
         else:
-            self._say(slot.task.end("length"))
+            self._say(slot.task.end("length", self._clock()))
             self._finish(slot)
         return ()
 
     def _finish(self, slot: Slot[Task]) -> None:
         task = slot.release()
-        self._outputs.append(task.finished(slot.id, self._clock()))
+        self._outputs.append(task.finished(self._clock()))
         self._counts.done += 1
         self._counts.cached_tokens += task.n_cached
 
@@ -342,13 +348,13 @@ class Engine:
         self._outputs += [Failed(id, checks.stopping()) for id in left]
         self._flush()
 
-    def _say(self, text: Text | None) -> None:
-        if text is not None:
-            self._outputs.append(text)
+    def _say(self, output: Text | Progress | None) -> None:
+        if output is not None:
+            self._outputs.append(output)
 
     def _flush(self) -> None:
         outputs, self._outputs = self._outputs, []
-        ended = [output.id for output in outputs if not isinstance(output, Text)]
+        ended = [output.id for output in outputs if isinstance(output, Finished | Failed)]
         if ended:
             self._inbox.end(ended)
         if outputs:

@@ -77,14 +77,17 @@ class Pool:
                 self._starts += 1
                 slot.assign(task, self._starts)
 
-    def open(self, step: int, now: float) -> None:
-        """Settle for each STARTED slot what may stay in its memory, and remove the rest."""
+    def open(self, step: int, now: float) -> list[Slot[Task]]:
+        """Settle for each STARTED slot what may stay in its memory, and remove the rest; these slots."""
+        opened = []
         for slot in self.busy:
             slot.used_at_step = step
             if slot.state is State.STARTED:
                 n_past = self._keep(slot)
                 slot.open(n_past)
-                slot.task.start(n_past, now)
+                slot.task.start(slot.id, n_past, now)
+                opened.append(slot)
+        return opened
 
     def needs(self) -> list[Need]:
         """What is to be evaluated."""

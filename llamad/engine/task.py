@@ -9,7 +9,15 @@ from __future__ import annotations
 from llamad.engine.logprobs import Held
 from llamad.engine.sampling import Sampler
 from llamad.engine.text import TextStream
-from llamad.engine.vocabulary import SEED_RANDOM, Finished, GenerateRequest, Likelihood, Text, Timings
+from llamad.engine.vocabulary import (
+    SEED_RANDOM,
+    Finished,
+    GenerateRequest,
+    Likelihood,
+    Progress,
+    Text,
+    Timings,
+)
 
 
 class Task:
@@ -28,7 +36,8 @@ class Task:
         self._n_sent = 0
         self._likelihoods: Held[Likelihood] = Held()
         self._stop_word = ""
-        self._unreported = 0
+        self._unreported: list[int] = []
+        self._slot = -1
         self._started_at: float | None = None
         self._first_token_at: float | None = None
 
@@ -42,8 +51,9 @@ class Task:
         sampling = self.request.sampling
         return self.request.cache_prompt and (sampling.temperature <= 0 or sampling.seed != SEED_RANDOM)
 
-    def start(self, n_cached: int, now: float) -> None:
-        """Work begins, with `n_cached` tokens of the prompt in place. Beginning again changes no record of the first."""
+    def start(self, slot: int, n_cached: int, now: float) -> None:
+        """Work begins, with `n_cached` tokens of the prompt in place. Beginning again changes no other record of the first."""
+        self._slot = slot
         if self._started_at is None:
             self._started_at = now
             self.n_cached = n_cached
@@ -55,7 +65,7 @@ class Task:
         if self._first_token_at is None:
             self._first_token_at = now
         self.n_predicted += 1
-        self._unreported += 1
+        self._unreported.append(token)
         text, stop_word = "", None
         if not end_of_text:
             self.tokens.append(token)
@@ -66,39 +76,56 @@ class Task:
         if stop_word is not None:
             self.reason, self._stop_word = "stop", stop_word
         elif end_of_text or self.sampler.complete:
-            return self.end("stop", before=text)
-        elif self._is_full():
-            return self.end("length", before=text)
-        return self._text(text)
+            return self.end("stop", now, before=text)
+        elif self._is_full() or self._is_late(text, now):
+            return self.end("length", now, before=text)
+        return self._text(text, now)
 
-    def end(self, reason: str, before: str = "") -> Text | None:
+    def end(self, reason: str, now: float, before: str = "") -> Text | None:
         """Complete the answer; gives the text that was held back, after `before`."""
         self.reason = reason
-        return self._text(before + self._stream.flush(), last=True)
+        return self._text(before + self._stream.flush(), now, last=True)
 
-    def finished(self, slot: int, now: float) -> Finished:
+    def progress(self, processed: int, now: float) -> Progress | None:
+        """`processed` tokens of the prompt are in the memory: what there is to tell of that, if it is wanted."""
+        total = len(self.request.tokens)
+        if not self.request.tell_progress or self.n_predicted or processed > total:
+            return None
+        return Progress(self.id, total, self.n_cached, processed, self._timings(now).prompt_ms)
+
+    def finished(self, now: float) -> Finished:
         """The last word."""
+        reason, ids = self.reason or "stop", tuple(self._unreported)
+        return Finished(
+            self.id, reason, self._stop_word, self._timings(now), self._slot, self.sampler.seed, ids
+        )
+
+    def _timings(self, now: float) -> Timings:
         started = now if self._started_at is None else self._started_at
         first = now if self._first_token_at is None else self._first_token_at
-        timings = Timings(
+        return Timings(
             prompt_tokens=len(self.request.tokens),
             cached_tokens=self.n_cached,
             prompt_ms=(first - started) * 1000,
             predicted_tokens=self.n_predicted,
             predicted_ms=(now - first) * 1000,
         )
-        return Finished(self.id, self.reason or "stop", self._stop_word, timings, slot, self.sampler.seed)
 
     def _is_full(self) -> bool:
         limit = self.request.max_tokens
         return 0 <= limit <= self.n_predicted or len(self.tokens) >= self._n_ctx
 
-    def _text(self, text: str, last: bool = False) -> Text | None:
+    def _is_late(self, text: str, now: float) -> bool:
+        limit_ms, first = self.request.time_limit_ms, self._first_token_at
+        return limit_ms > 0 and first is not None and (now - first) * 1000 > limit_ms and "\n" in text
+
+    def _text(self, text: str, now: float, last: bool = False) -> Text | None:
         self._n_sent += len(text)
         if not text and not last:
             return None
         likelihoods = self._likelihoods.rest() if last else self._likelihoods.release(self._n_sent)
         if not text and not likelihoods:
             return None
-        count, self._unreported = self._unreported, 0
-        return Text(self.id, text, count, likelihoods)
+        ids, self._unreported = tuple(self._unreported), []
+        timings = self._timings(now) if self.request.tell_timings else None
+        return Text(self.id, text, len(ids), likelihoods, ids, self._slot, timings)

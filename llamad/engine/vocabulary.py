@@ -84,7 +84,8 @@ class GenerateRequest:
 
     `tokens`: the prompt, token ids, not empty. `max_tokens` < 0: until the context is full. `stop`: texts that end
     the answer and are not part of it. `cache_prompt`: a common prefix with what a slot holds may be reused.
-    `id_slot` >= 0 asks for one slot.
+    `id_slot` >= 0 asks for one slot. `time_limit_ms` > 0: the answer ends with the first line that is complete so long
+    after its first token. `tell_timings`: with each Text; `tell_progress`: a Progress for each part of the prompt.
     """
 
     id: int
@@ -96,6 +97,9 @@ class GenerateRequest:
     id_slot: int = -1
     wanted: Wanted | None = None
     rules: Rules | None = None
+    time_limit_ms: int = 0
+    tell_timings: bool = False
+    tell_progress: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +137,29 @@ class Likelihood:
 class Text:
     """New text of a request: whole characters, nothing that a stop string may still take back.
 
-    `tokens` is how many tokens were generated since the last Text. `likelihoods`: of the tokens that this text is made
-    of, if they are wanted; then the last Text may have none but these.
+    `tokens` is how many tokens were generated since the last Text, and `ids` are these. `likelihoods`: of the tokens that
+    this text is made of, if they are wanted; then the last Text may have none but these. `timings`: so far, if wanted.
     """
 
     id: int
     text: str
     tokens: int = 1
     likelihoods: tuple[Likelihood, ...] = ()
+    ids: tuple[int, ...] = ()
+    slot: int = -1
+    timings: Timings | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a prompt is: `processed` of its `total` tokens are in the memory, `cached` of them were before. Time in ms
+    since work on it began."""
+
+    id: int
+    total: int
+    cached: int
+    processed: int
+    spent_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +167,8 @@ class Finished:
     """The last word on a request that ended well; remaining text came before in a Text.
 
     `reason`: `stop` (end of generation or a stop string, then `stop_word`), `length` (max_tokens or the context).
-    `seed` is the one that was used, also where SEED_RANDOM was asked for: sending it again repeats the draws.
+    `seed` is the one that was used, also where SEED_RANDOM was asked for: sending it again repeats the draws. `ids`: tokens
+    that came after the last Text and made no more text of their own.
     """
 
     id: int
@@ -157,6 +177,7 @@ class Finished:
     timings: Timings
     slot: int
     seed: int = 0
+    ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +188,7 @@ class Failed:
     error: LlamadError
 
 
-Output = Text | Finished | Failed
+Output = Text | Progress | Finished | Failed
 
 
 @dataclass(frozen=True, slots=True)

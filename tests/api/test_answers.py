@@ -7,7 +7,7 @@ import json
 from llamad.api.answer import Head, Whole
 from llamad.api.chat import ChatDialect
 from llamad.api.generation import Generation
-from llamad.api.native import NativeDialect, props, slot, token_piece
+from llamad.api.native import NativeDialect, PromptText, props, slot, token_piece
 from llamad.api.openai import CompletionDialect, Streaming
 from llamad.api.sampling import FORBIDDEN
 from llamad.api.sse import BARE, OPENAI, frame, named_frame
@@ -36,6 +36,7 @@ TIMINGS = {
     "predicted_per_token_ms": 20.0,
     "predicted_per_second": 50.0,
 }
+PROMPT = "A prompt"
 COMMON = {"created": 1733000000, "id": "chatcmpl-1", "model": "the-alias", "system_fingerprint": "b123"}
 
 
@@ -105,8 +106,13 @@ def test_a_completion_stream() -> None:
     assert ending["timings"] == TIMINGS
 
 
+def native(generation: Generation, *prompts: str) -> NativeDialect:
+    texts = [PromptText(10, prompt) for prompt in prompts or (PROMPT,)]
+    return NativeDialect(HEAD, texts, generation, stream=False)
+
+
 def test_a_native_answer() -> None:
-    document = NativeDialect(HEAD, [10], Generation(max_tokens=5)).whole([Whole("Hello", BY_WORD)])
+    document = native(Generation(max_tokens=5), "Say it").whole([Whole("Hello", BY_WORD)])
     settings = document.pop("generation_settings")
     assert settings["n_predict"] == 5
     assert settings["temperature"] == 0.8
@@ -114,12 +120,14 @@ def test_a_native_answer() -> None:
     assert document == {
         "index": 0,
         "content": "Hello",
-        "tokens": [],
+        "tokens": (),
         "id_slot": 2,
         "stop": True,
         "model": "the-alias",
         "tokens_predicted": 5,
         "tokens_evaluated": 10,
+        "prompt": "Say it",
+        "has_new_line": False,
         "truncated": False,
         "stop_type": "word",
         "stopping_word": "END",
@@ -129,7 +137,7 @@ def test_a_native_answer() -> None:
 
 
 def test_native_stop_types() -> None:
-    dialect = NativeDialect(HEAD, [10], Generation())
+    dialect = native(Generation())
     assert [dialect.ending(0, last)[0]["stop_type"] for last in (BY_EOS, BY_WORD, BY_LENGTH)] == [
         "eos",
         "word",
@@ -138,23 +146,26 @@ def test_native_stop_types() -> None:
 
 
 def test_native_answers_to_several_prompts_are_an_array() -> None:
-    documents = NativeDialect(HEAD, [10, 10], Generation()).whole([Whole("a", BY_EOS), Whole("b", BY_LENGTH)])
+    documents = native(Generation(), PROMPT, PROMPT).whole([Whole("a", BY_EOS), Whole("b", BY_LENGTH)])
     assert [document["content"] for document in documents] == ["a", "b"]
 
 
 def test_a_native_stream_counts_as_it_goes() -> None:
-    dialect = NativeDialect(HEAD, [3, 4], Generation())
-    dialect.piece(1, Text(8, "x", tokens=2))
-    assert dialect.piece(1, Text(8, "y", tokens=1)) == [
+    dialect = native(Generation(), PROMPT, PROMPT)
+    dialect.piece(1, Text(8, "x\n", 2, ids=(5, 6), slot=3))
+    assert dialect.piece(1, Text(8, "y", 1, ids=(7,), slot=3)) == [
         {
             "index": 1,
             "content": "y",
-            "tokens": [],
+            "tokens": (7,),
             "stop": False,
+            "id_slot": 3,
             "tokens_predicted": 3,
-            "tokens_evaluated": 4,
+            "tokens_evaluated": 10,
         }
     ]
+    assert dialect.ending(1, BY_LENGTH)[0]["has_new_line"] is True
+    assert dialect.ending(0, BY_LENGTH)[0]["has_new_line"] is False
     assert dialect.framing is BARE
 
 
@@ -174,9 +185,7 @@ def test_a_named_frame_is_called_what_its_document_is() -> None:
 
 def test_settings_of_a_forbidden_token_are_json() -> None:
     generation = Generation(sampling=SamplingParams(logit_bias=((5, FORBIDDEN), (6, 1.0))))
-    settings = json.loads(frame(NativeDialect(HEAD, [1], generation).ending(0, BY_EOS)[0])[6:])[
-        "generation_settings"
-    ]
+    settings = json.loads(frame(native(generation).ending(0, BY_EOS)[0])[6:])["generation_settings"]
     assert settings["logit_bias"] == [{"token": 5, "bias": False}, {"token": 6, "bias": 1.0}]
 
 

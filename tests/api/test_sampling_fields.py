@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from llamad.api.generation import Generation
-from llamad.api.native import generation_settings
 from llamad.api.openai import parse_chat
 from llamad.api.sampling import sampler_names
+from llamad.api.settings import generation_settings
 from llamad.engine.vocabulary import Rules, SamplingParams, Wanted
 from tests.api.test_parsing import USER, VOCABULARY, chat, refusal
 
@@ -86,7 +86,7 @@ OTHERS = {
 
 
 def settings(generation: Generation) -> dict[str, Any]:
-    return json.loads(msgspec.json.encode(generation_settings(generation)))
+    return json.loads(msgspec.json.encode(generation_settings(generation, stream=False)))
 
 
 def sampling(**fields: Any) -> SamplingParams:

@@ -59,7 +59,7 @@ class Bench:
         return "".join(output.text for output in self.outputs if isinstance(output, Text) and output.id == id)
 
     def last(self, id: int) -> Finished | Failed:
-        last = [item for item in self.outputs if item.id == id and not isinstance(item, Text)]
+        last = [item for item in self.outputs if item.id == id and isinstance(item, Finished | Failed)]
         assert len(last) == 1, f"request {id} got {len(last)} last words"
         return last[0]
 
@@ -74,7 +74,7 @@ class Bench:
         return last
 
     def answered(self) -> set[int]:
-        return {output.id for output in self.outputs if not isinstance(output, Text)}
+        return {output.id for output in self.outputs if isinstance(output, Finished | Failed)}
 
 
 def assert_answers(bench: Bench, requests: Iterable[GenerateRequest]) -> None:
