@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from llamad.api.adapters import parse_adapters
 from llamad.api.extras import Extras, parse_extras
 from llamad.api.fields import Fields
 from llamad.api.likelihoods import parse_wanted
 from llamad.api.rules import parse_rules
 from llamad.api.sampling import Vocabulary, parse_sampling
 from llamad.api.unsupported import refuse_unsupported
-from llamad.engine.vocabulary import GenerateRequest, Rules, SamplingParams, Wanted
+from llamad.engine.vocabulary import Adapters, GenerateRequest, Rules, SamplingParams, Wanted
 from llamad.errors import RequestError
 
 STOPS_MAX = 64
@@ -31,6 +32,7 @@ class Generation:
     rules: Rules | None = None
     time_limit_ms: int = -1
     extras: Extras = field(default_factory=Extras)
+    adapters: Adapters | None = None
 
     def request(self, number: int, tokens: tuple[int, ...]) -> GenerateRequest:
         """One sequence of this kind."""
@@ -47,6 +49,7 @@ class Generation:
             self.time_limit_ms,
             self.extras.timings_per_token,
             self.extras.progress,
+            self.adapters,
         )
 
     def with_stops(self, stops: tuple[str, ...]) -> Generation:
@@ -67,6 +70,7 @@ def parse_generation(fields: Fields, defaults: Generation, vocabulary: Vocabular
         rules=parse_rules(fields, defaults.rules),
         time_limit_ms=fields.integer("t_max_predict_ms", defaults.time_limit_ms, -1, (1 << 63) - 1),
         extras=parse_extras(fields),
+        adapters=_adapters(fields, defaults.adapters),
     )
 
 
@@ -76,6 +80,12 @@ def _max_tokens(fields: Fields, default: int) -> int:
         if fields.raw(name) is not None:
             return fields.integer(name, default, -1, TOKENS_MAX)
     return default
+
+
+def _adapters(fields: Fields, default: Adapters | None) -> Adapters | None:
+    """An empty list says nothing, as in llama-server."""
+    value = fields.array("lora")
+    return parse_adapters(value, fields.path("lora")) if value else default
 
 
 def _stop(fields: Fields, default: tuple[str, ...]) -> tuple[str, ...]:

@@ -13,21 +13,17 @@ _decode = msgspec.json.Decoder().decode
 
 def parse_object(body: bytes) -> dict[str, Any]:
     """The JSON object in `body`. Raises RequestError for anything else, in a message that never repeats the body."""
-    if not body:
-        raise RequestError(
-            "cannot read the request body: it is empty, expected a JSON object", kind="bad-json"
-        )
-    try:
-        document = _decode(body)
-    except RecursionError:
-        raise RequestError("cannot read the request body: it is nested too deep", kind="bad-json") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RequestError(f"cannot read the request body as JSON: {error}", kind="bad-json") from None
+    document = _parse(body, "a JSON object")
     if not isinstance(document, dict):
-        raise RequestError(
-            f"cannot read the request body: expected a JSON object, got {json_type(document)}",
-            kind="bad-json",
-        )
+        raise _not_expected("a JSON object", document)
+    return document
+
+
+def parse_array(body: bytes) -> list[Any]:
+    """The JSON array in `body`; errors as of `parse_object`."""
+    document = _parse(body, "a JSON array")
+    if not isinstance(document, list):
+        raise _not_expected("a JSON array", document)
     return document
 
 
@@ -46,3 +42,20 @@ def json_type(value: object) -> str:
             return "an array" if value else "an empty array"
         case _:
             return "an object"
+
+
+def _parse(body: bytes, expected: str) -> Any:
+    if not body:
+        raise RequestError(f"cannot read the request body: it is empty, expected {expected}", kind="bad-json")
+    try:
+        return _decode(body)
+    except RecursionError:
+        raise RequestError("cannot read the request body: it is nested too deep", kind="bad-json") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RequestError(f"cannot read the request body as JSON: {error}", kind="bad-json") from None
+
+
+def _not_expected(expected: str, document: object) -> RequestError:
+    return RequestError(
+        f"cannot read the request body: expected {expected}, got {json_type(document)}", kind="bad-json"
+    )

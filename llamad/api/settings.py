@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from llamad.api.adapters import adapters_document
 from llamad.api.generation import Generation
 from llamad.engine.vocabulary import SamplingParams
 
@@ -50,7 +51,7 @@ def outline(generation: Generation, *, stream: bool) -> dict[str, Any]:
         "speculative.types": "none",
         "timings_per_token": extras.timings_per_token,
         "backend_sampling": False,
-        "lora": [],
+        "lora": adapters_document(generation.adapters),
     }
 
 

@@ -53,7 +53,6 @@ NEUTRAL: dict[str, Callable[[Any], bool]] = {
     "grammar_lazy": _empty,
     "grammar_triggers": _empty,
     "reasoning_format": _no_choice,
-    "lora": _empty,
     "n_indent": _empty,
     "image_data": _empty,
 }

@@ -13,6 +13,7 @@ from falcon.asgi import Request, Response
 
 from llamad.child.conversations import Recordings
 from llamad.child.routes_generate import ChatCompletions, Completions, NativeCompletions
+from llamad.child.routes_lora import LoraAdapters
 from llamad.child.routes_model import ApplyTemplate, Detokenize, Health, NotServed, Props, Slots, Tokenize
 from llamad.child.routes_stream import StreamReplay, StreamsLookup
 from llamad.child.service import Service
@@ -66,6 +67,7 @@ def build_app(
         "/apply-template": ApplyTemplate(service),
         "/props": Props(service),
         "/slots": Slots(service),
+        "/lora-adapters": LoraAdapters(service.engine),
         STREAM_PATH: StreamReplay(recordings),
         LOOKUP_PATH: StreamsLookup(recordings),
         "/health": health,

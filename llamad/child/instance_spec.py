@@ -15,7 +15,8 @@ from typing import Any
 
 from llamad.api.generation import Generation
 from llamad.api.sampling import is_breaker, sampler_names
-from llamad.engine.vocabulary import EngineSettings, SamplingParams
+from llamad.config.file_list import split_scale
+from llamad.engine.vocabulary import AdapterFile, EngineSettings, SamplingParams
 from llamad.errors import LlamadError
 
 N_CTX_DEFAULT_MAX = 8192
@@ -114,7 +115,10 @@ def parse_spec(body: Mapping[str, Any]) -> InstanceSpec:
             token=token,
             unix_path=str(body["socket"]) if unix else "",
             engine=EngineSettings(
-                path=path, **_fields(EngineSettings, _ENGINE_OPTIONS, options), **_devices(body, options)
+                path=path,
+                **_fields(EngineSettings, _ENGINE_OPTIONS, options),
+                **_devices(body, options),
+                adapters=_adapters(options),
             ),
             defaults=_defaults(options),
             template=str(options.get("chat-template") or ""),
@@ -184,6 +188,13 @@ def _devices(body: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, A
         "devices": tuple(_typed("device", name, str) for name in names),
         "tensor_split": tuple(_typed("tensor-split", share, float) for share in shares),
     }
+
+
+def _adapters(options: Mapping[str, Any]) -> tuple[AdapterFile, ...]:
+    plain = [(path, 1.0) for path in options.get("lora") or ()]
+    scaled = [split_scale(item) for item in options.get("lora-scaled") or ()]
+    unused = _typed("lora-init-without-apply", options.get("lora-init-without-apply", False), bool)
+    return tuple(AdapterFile(str(path), 0.0 if unused else scale) for path, scale in plain + scaled)
 
 
 def _parts(text: str, separators: str) -> list[str]:

@@ -12,14 +12,16 @@ from __future__ import annotations
 import ctypes
 import gc
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from llamad.child.engine_thread import EngineThread
 from llamad.engine import memory
+from llamad.engine.adapters import by_default
 from llamad.engine.breakdown import HOST, Share
+from llamad.engine.checks import check_adapters
 from llamad.engine.engine import Engine
 from llamad.engine.llama import LlamaBackend
-from llamad.engine.vocabulary import EngineStats, GenerateRequest, ModelFacts, Output, SlotView
+from llamad.engine.vocabulary import Adapters, EngineStats, GenerateRequest, ModelFacts, Output, SlotView
 from llamad.errors import LlamadError, UnavailableError
 
 # An idle engine stops at once, unless somebody's rules are still being prepared whom nobody waits for any more.
@@ -56,6 +58,8 @@ class Resident:
         on_death: Callable[[], object],
     ) -> None:
         self.facts: ModelFacts = backend.facts
+        self.default_adapters: Adapters = by_default(backend.facts.adapters)
+        """Adapters for requests that do not say."""
         self._deliver = deliver
         self._on_death = on_death
         self._done_before = _NOTHING_DONE
@@ -114,12 +118,21 @@ class Resident:
 
     def submit(self, request: GenerateRequest) -> None:
         """Engine.submit. Raises UnavailableError of kind `sleeping`."""
+        if request.adapters is None:
+            request = replace(request, adapters=self.default_adapters)
         self._awake().engine.submit(request)
 
     def cancel(self, id: int) -> None:
         """Engine.cancel."""
         if self._loaded is not None:
             self._loaded.engine.cancel(id)
+
+    def adapt(self, adapters: Adapters) -> None:
+        """Change the default, also for a model that is asleep. RequestError for adapters that there are none of."""
+        error = check_adapters(adapters, self.facts)
+        if error is not None:
+            raise error
+        self.default_adapters = adapters
 
     def stats(self) -> EngineStats:
         """Counters since the start of the process."""

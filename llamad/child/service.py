@@ -13,7 +13,7 @@ from llamad.api.generation import Generation
 from llamad.api.prompts import Prompt, prompt_chars, prompt_tokens
 from llamad.child.chat import Chat
 from llamad.child.work import Dispatcher, Submitter, Work
-from llamad.engine.vocabulary import EngineStats, ModelFacts, SlotView
+from llamad.engine.vocabulary import Adapters, EngineStats, ModelFacts, SlotView
 from llamad.errors import RequestError
 
 T = TypeVar("T")
@@ -36,6 +36,11 @@ class ServingEngine(Submitter, Protocol):
 
     @property
     def idle(self) -> bool: ...
+
+    @property
+    def default_adapters(self) -> Adapters: ...
+
+    def adapt(self, adapters: Adapters) -> None: ...
 
     def stats(self) -> EngineStats: ...
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from llamad.config import files, ini, layers, merge, options, sources, specs, variants
+from llamad.config.file_list import FileList
+from llamad.config.gguf import read_head
 from llamad.config.layers import Layer
 from llamad.config.merge import Draft, Preset
 from llamad.config.option import Scope
@@ -155,16 +157,39 @@ def _open_named_files(draft: Draft) -> tuple[Draft, tuple[str, ...]]:
     """The draft with the paths of instance options made absolute, and what tells that such a file has changed."""
     layer, identity = dict(draft.layer), []
     for name, setting in draft.layer.items():
-        kind = setting.option.kind
-        if setting.option.scope is not Scope.INSTANCE or not (isinstance(kind, Text) and kind.path):
+        if setting.option.scope is not Scope.INSTANCE:
             continue
-        path = files.absolute(str(setting.value))
-        try:
-            with files.open_regular(path) as file:
-                identity.append(sources.identity(path, os.fstat(file.fileno())))
-        except OSError as error:
-            raise _FaultError(name, files.why(error, f"'{path}'")) from None
-        except ValueError as error:
-            raise _FaultError(name, f"cannot use '{path}': {error}") from None
-        layer[name] = replace(setting, value=path)
+        kind, value = setting.option.kind, setting.value
+        if isinstance(kind, Text) and kind.path:
+            path = files.absolute(str(value))
+            identity.append(_identity(name, path))
+            layer[name] = replace(setting, value=path)
+        elif isinstance(kind, FileList) and isinstance(value, tuple):
+            paths = [files.absolute(path) for path in kind.paths(value)]
+            identity += [_identity(name, path) for path in paths]
+            for path in paths:
+                _check_adapter(name, path)
+            layer[name] = replace(setting, value=kind.with_paths(value, paths))
     return replace(draft, layer=layer), tuple(identity)
+
+
+def _check_adapter(option: str, path: str) -> None:
+    """Raises _FaultError for what is no LoRA adapter; whether it fits the model turns out when it is loaded."""
+    try:
+        with files.open_regular(path) as file:
+            head = read_head(file, os.fstat(file.fileno()).st_size)
+    except (OSError, ValueError) as error:
+        raise _FaultError(option, f"cannot use '{path}': {error}") from None
+    if head.text("general.type") != "adapter" or head.text("adapter.type") != "lora":
+        raise _FaultError(option, f"cannot use '{path}': it is no LoRA adapter")
+
+
+def _identity(option: str, path: str) -> str:
+    """What tells that a file has changed. Raises _FaultError if it cannot be opened."""
+    try:
+        with files.open_regular(path) as file:
+            return sources.identity(path, os.fstat(file.fileno()))
+    except OSError as error:
+        raise _FaultError(option, files.why(error, f"'{path}'")) from None
+    except ValueError as error:
+        raise _FaultError(option, f"cannot use '{path}': {error}") from None

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from llamad.engine.narrow import Row
 from llamad.engine.sampling import Chain
 from llamad.engine.stages import Stage
-from llamad.engine.vocabulary import ModelFacts
+from llamad.engine.vocabulary import Adapters, ModelFacts
 
 
 class Entry(NamedTuple):
@@ -47,6 +47,10 @@ class Backend(Protocol):
     """Most tokens one decode call should carry."""
     n_swa: int
     """Sliding window in tokens, 0 where the memory keeps everything."""
+
+    def apply(self, adapters: Adapters) -> None:
+        """Have the next decode calls evaluate with these adapters. At first there are none."""
+        ...
 
     def decode(self, entries: Sequence[Entry]) -> Outcome:
         """Evaluate one batch: at most `n_step` tokens."""

@@ -7,7 +7,8 @@ The yardstick, for predictions and for what really happened alike:
 * `overhead` on the host is the anonymous memory (RssAnon, proc(5)) of the process outside these buffers: interpreter,
   libraries' data, vocabulary, graphs. Pages of libraries' files belong to the page cache and are not counted.
 * `overhead` on any other device is what its runtime holds for the process as soon as it is in use.
-* `projector`, `draft`, `adapters` are what these would take in all three ways; the engine loads none of them yet.
+* `adapters` are the weights of LoRA adapters; what they add to computations is in `compute`.
+* `projector`, `draft` are what these would take in all three ways; the engine loads none of them yet.
 
 Devices are named as ggml names them; whatever is in the machine's own memory is `host`, under whatever name.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from llamad.engine.placement import SPLIT_MODES
-from llamad.engine.vocabulary import EngineSettings, GenerateRequest, ModelFacts
+from llamad.engine.vocabulary import Adapters, EngineSettings, GenerateRequest, ModelFacts
 from llamad.errors import ConfigError, LlamadError, RequestError, UnavailableError
 
 FLASH_ATTN = {"auto": -1, "off": 0, "on": 1}
@@ -36,6 +36,9 @@ def _settings_fault(settings: EngineSettings, slots_max: int) -> str:
     cache_types = {settings.cache_type_k, settings.cache_type_v}
     if not Path(settings.path).is_file():
         return "there is no such file"
+    for adapter in settings.adapters:
+        if not Path(adapter.path).is_file():
+            return f"there is no adapter {adapter.path}"
     if not 1 <= settings.n_parallel <= slots_max:
         return f"parallel {settings.n_parallel} is not in 1..{slots_max} (llama.cpp's limit, batch-size, ubatch-size)"
     if settings.n_ctx < 0:
@@ -63,7 +66,20 @@ def check_request(request: GenerateRequest, facts: ModelFacts) -> RequestError |
         return context_full(n_prompt, facts.n_ctx_slot)
     if request.id_slot >= facts.n_slots:
         return RequestError(f"cannot use slot {request.id_slot}: there are {facts.n_slots}, counted from 0")
-    return _check_token_ids(request, facts.n_vocab)
+    return check_adapters(request.adapters or (), facts) or _check_token_ids(request, facts.n_vocab)
+
+
+def check_adapters(adapters: Adapters, facts: ModelFacts) -> RequestError | None:
+    """The client's fault, if it names an adapter that there is none of."""
+    n_adapters = len(facts.adapters)
+    unknown = next((id for id, _ in adapters if not 0 <= id < n_adapters), None)
+    if unknown is None:
+        return None
+    return RequestError(
+        f"cannot use adapter {unknown}: this model has {n_adapters}, counted from 0",
+        kind="bad-field",
+        details={"param": "lora"},
+    )
 
 
 def context_full(n_prompt: int, n_ctx: int) -> RequestError:

@@ -1,7 +1,7 @@
 """The engine: one thread that turns requests into steps, and steps into outputs.
 
-A step is: take the mail, give waiting requests to idle slots, plan a batch, decode it, sample one token for every slot
-whose last token was in it, deliver everything that came of it with one call. The decisions are made in the pure
+A step is: take the mail, give waiting requests to idle slots, plan a batch, decode it (one call for each set of
+adapters), sample one token for every slot whose last token was in it, deliver everything that came of it with one call. The decisions are made in the pure
 modules beside this one (`plan`, `prefix`, `slot`, `text`, `sampling`); here they are only carried out, in order.
 
 What can go wrong in a decode call, and whom it hurts:
@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from llamad.engine import checks, plan
+from llamad.engine import adapters, checks, plan
 from llamad.engine.backend import Backend, Entry, Outcome
 from llamad.engine.inbox import Inbox, Job
 from llamad.engine.plan import Share
@@ -32,6 +32,7 @@ from llamad.engine.slot import Slot, State
 from llamad.engine.task import Task
 from llamad.engine.vocabulary import (
     SEED_RANDOM,
+    Adapters,
     EngineStats,
     Failed,
     Finished,
@@ -95,6 +96,7 @@ class Engine:
         self._workshop = Workshop(self._prepare)
         self._outputs: list[Output] = []
         self._counts = _Counts()
+        self._adapters: Adapters = ()
         self._n_prompt_beside = max(_PROMPT_BESIDE_MIN, backend.n_step // 4)
 
     @property
@@ -231,7 +233,8 @@ class Engine:
         now = self._clock()
         for slot in self._pool.open(self._counts.steps, now):
             self._say(slot.task.progress(len(slot.cached), now))
-        batches = deque([plan.plan(self._pool.needs(), self._backend.n_step, self._n_prompt_beside)])
+        step = plan.plan(self._pool.needs(), self._backend.n_step, self._n_prompt_beside)
+        batches = deque(adapters.apart(step, lambda share: self._slot(share).task.adapters, self._adapters))
         while batches:
             batch = [share for share in batches.popleft() if self._pool.is_current(share)]
             if batch:
@@ -259,6 +262,8 @@ class Engine:
         if not self._inbox.enter([self._slot(share).task.id for share in batch]):
             return Outcome.ABORTED
         try:
+            self._adapters = self._slot(batch[0]).task.adapters
+            self._backend.apply(self._adapters)
             return self._backend.decode(entries)
         finally:
             self._inbox.leave()

@@ -58,6 +58,7 @@ class Ggml:
         self._gguf_count = _declare(base, "gguf_get_n_tensors", ctypes.c_int64, _pointer)
         self._gguf_name = _declare(base, "gguf_get_tensor_name", _text, _pointer, ctypes.c_int64)
         self._gguf_offset = _declare(base, "gguf_get_tensor_offset", _size, _pointer, ctypes.c_int64)
+        self._gguf_size = _declare(base, "gguf_get_tensor_size", _size, _pointer, ctypes.c_int64)
 
     def devices(self) -> list[int]:
         """Handles of all devices that llama.cpp knows, the CPU among them."""
@@ -111,6 +112,10 @@ class Ggml:
         """The buffer type of a tensor that has a buffer (`struct ggml_tensor`: type, padding, buffer)."""
         return int(self._buffer_type(_pointer.from_address(tensor + 8).value))
 
+    def tensor_rows(self, tensor: int) -> int:
+        """How many numbers a matrix makes of one input (`ne[1]`)."""
+        return int(ctypes.c_int64.from_address(tensor + 24).value)
+
     @contextmanager
     def gguf(self, path: bytes) -> Iterator[int]:
         """An opened GGUF head. Raises OSError if it cannot be read."""
@@ -131,6 +136,13 @@ class Ggml:
         """Where each tensor of this file begins, from the start of the data."""
         return {
             self._gguf_name(head, index): self._gguf_offset(head, index)
+            for index in range(self._gguf_count(head))
+        }
+
+    def gguf_sizes(self, head: int) -> dict[bytes, int]:
+        """Bytes of each tensor of this file."""
+        return {
+            self._gguf_name(head, index): self._gguf_size(head, index)
             for index in range(self._gguf_count(head))
         }
 

@@ -36,11 +36,12 @@ from llamad.engine.backend import Entry, Outcome
 from llamad.engine.chain import Samplers
 from llamad.engine.complaints import Complaints
 from llamad.engine.ggml import Ggml
+from llamad.engine.lora import Loras
 from llamad.engine.narrow import Row
 from llamad.engine.placement import Placed
 from llamad.engine.sampling import Chain
 from llamad.engine.stages import Stage
-from llamad.engine.vocabulary import EngineSettings, ModelFacts
+from llamad.engine.vocabulary import Adapters, EngineSettings, ModelFacts
 from llamad.errors import LlamadError, RequestError
 
 log = logging.getLogger(__name__)
@@ -73,11 +74,16 @@ def load(settings: EngineSettings, progress: Callable[[float], None] = lambda _:
         model = _load_model(settings, placed, progress)
         if not model:
             raise complaints.failure(f"{doing}: no model")
+        try:
+            loras = Loras(model, settings.adapters, lambda: complaints.reason)
+        except LlamadError:
+            lib.llama_model_free(model)
+            raise
         context = lib.llama_init_from_model(model, _context_params(settings, model))
         if not context:
             lib.llama_model_free(model)
             raise complaints.failure(f"{doing}: no context of {settings.n_ctx} tokens")
-        backend = LlamaBackend(model, context, settings, placed)
+        backend = LlamaBackend(model, context, loras, settings, placed)
         if not backend.warm_up():
             backend.close()
             raise complaints.failure(f"{doing}: no first evaluation")
@@ -100,8 +106,10 @@ def place(settings: EngineSettings) -> Placed:
 class LlamaBackend:
     """One model, one context. See `backend.Backend` for the calls that the engine makes."""
 
-    def __init__(self, model: Any, context: Any, settings: EngineSettings, placed: Placed) -> None:
-        self._model, self._context = model, context
+    def __init__(
+        self, model: Any, context: Any, loras: Loras, settings: EngineSettings, placed: Placed
+    ) -> None:
+        self._model, self._context, self._loras = model, context, loras
         self._placed = placed
         self._vocab = lib.llama_model_get_vocab(model)
         self._memory = lib.llama_get_memory(context)
@@ -131,12 +139,19 @@ class LlamaBackend:
             self._context = self._model = None
 
     def warm_up(self) -> bool:
-        """Evaluate one token and forget it: reads the weights into memory, starts the threads."""
+        """Evaluate one token and forget it: reads the weights into memory, starts the threads.
+
+        All adapters take part: with them the buffers are as large as they will ever be.
+        """
+        self.apply(self._loras.all)
         lib.llama_set_warmup(self._context, True)
         outcome = self.decode([Entry(0, 0, [max(0, lib.llama_vocab_bos(self._vocab))], True)])
         lib.llama_set_warmup(self._context, False)
         lib.llama_memory_clear(self._memory, True)
         return outcome is Outcome.DONE
+
+    def apply(self, adapters: Adapters) -> None:
+        self._loras.apply(self._context, adapters)
 
     def decode(self, entries: Sequence[Entry]) -> Outcome:
         """Evaluate one batch. Waits for the result, with the GIL released."""
@@ -251,6 +266,7 @@ class LlamaBackend:
             eos_token=self._special(lib.llama_vocab_eos(vocab)),
             add_bos=bool(lib.llama_vocab_get_add_bos(vocab)),
             n_gpu_layers=_layers_on_gpus(settings.n_gpu_layers, lib.llama_model_n_layer(model), self._placed),
+            adapters=self._loras.facts,
         )
 
     def _special(self, token: int) -> str:

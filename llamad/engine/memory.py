@@ -19,6 +19,7 @@ import ctypes
 import dataclasses
 import logging
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from llama_cpp import llama_cpp as lib
@@ -33,6 +34,7 @@ from llamad.errors import LlamadError
 log = logging.getLogger(__name__)
 
 _PATH_BYTES_MAX = 4096
+_FLOAT_BYTES = 4
 _MAPPED = "CPU_Mapped"
 
 
@@ -94,7 +96,14 @@ class Prober:
             buffers = self._with_mapping(read_buffers(context, self._ggml))
             if self.overhead is None:
                 self.overhead = self._read_overhead()
-            return breakdown.with_overhead(breakdown.by_device(buffers), self.overhead)
+            shares = breakdown.by_device(buffers)
+            if self._settings.adapters:
+                n_ubatch = lib.llama_n_ubatch(context)
+                paths = [adapter.path for adapter in self._settings.adapters]
+                for device, (weights, row) in _adapters(self._model, paths, self._ggml).items():
+                    more = Share(compute=n_ubatch * row, adapters=weights)
+                    shares[device] = shares.get(device, Share()) + more
+            return breakdown.with_overhead(shares, self.overhead)
         finally:
             lib.llama_free(context)
 
@@ -153,8 +162,12 @@ def effective_bytes(backend: llama.LlamaBackend) -> dict[str, Share]:
         buffers = read_buffers(backend._context, _ggml())
     except LlamadError:
         return {HOST: Share(overhead=resident_bytes("VmRSS"))}
-    overhead = resident_bytes("RssAnon") - breakdown.anonymous_bytes(buffers)
-    return breakdown.with_overhead(breakdown.by_device(buffers), {HOST: max(0, overhead)})
+    shares = breakdown.by_device(buffers)
+    paths = [adapter.path for adapter in backend.facts.adapters]
+    for device, (weights, _) in _adapters(backend._model, paths, _ggml()).items():
+        shares[device] = shares.get(device, Share()) + Share(adapters=weights)
+    overhead = resident_bytes("RssAnon") - breakdown.anonymous_bytes(buffers) - shares[HOST].adapters
+    return breakdown.with_overhead(shares, {HOST: max(0, overhead)})
 
 
 def read_buffers(context: Any, ggml: Ggml) -> list[Buffer]:
@@ -172,6 +185,32 @@ def read_buffers(context: Any, ggml: Ggml) -> list[Buffer]:
     ]
     _check_sums(buffers, lib.llama_model_size(lib.llama_get_model(context)))
     return buffers
+
+
+def _adapters(model: Any, paths: Sequence[str], ggml: Ggml) -> dict[str, tuple[int, int]]:
+    """By device: bytes of the adapters' weights, and of the widest row that one adds to a computation.
+
+    llama.cpp's account leaves them out. An adapter's tensors lie where the one is that they change, `NAME.lora_a` and
+    `NAME.lora_b` where `NAME` is. Raises LlamadError (`measure-failed`).
+    """
+    if not paths:
+        return {}
+    base = {
+        name: (ggml.type_place(ggml.tensor_type(tensor), HOST), ggml.tensor_rows(tensor))
+        for name, tensor in cxx.tensors(lib._lib, model)
+    }
+    found: dict[str, tuple[int, int]] = {}
+    for path in paths:
+        try:
+            with ggml.gguf(os.fsencode(path)) as head:
+                sizes = ggml.gguf_sizes(head)
+        except OSError as error:
+            raise _failed(f"the adapter {path} cannot be read: {error}") from error
+        for name, size in sizes.items():
+            device, rows = base.get(name.rpartition(b".")[0], (HOST, 0))
+            weights, row = found.get(device, (0, 0))
+            found[device] = weights + size, max(row, rows * _FLOAT_BYTES)
+    return found
 
 
 def host_memory() -> tuple[int, int]:

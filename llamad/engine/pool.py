@@ -127,13 +127,13 @@ class Pool:
         if task.request.id_slot >= 0:
             slot = self.slots[task.request.id_slot]
             return slot if slot.idle else None
-        held = [prefix.Held(slot.id, slot.cached, slot.used_at_step) for slot in idle]
-        return self.slots[prefix.choose(held, task.tokens if task.request.cache_prompt else [])]
+        held = [prefix.Held(slot.id, _usable(slot, task), slot.used_at_step) for slot in idle]
+        return self.slots[prefix.choose(held, task.tokens)]
 
     def _keep(self, slot: Slot[Task]) -> int:
         """Trim the memory to the reusable prefix; its length."""
         task, tokens, backend = slot.task, slot.task.tokens, self._backend
-        n_common = prefix.common(slot.cached, tokens) if task.request.cache_prompt else 0
+        n_common = prefix.common(_usable(slot, task), tokens)
         if task.repeatable and not prefix.is_steady(n_common, len(tokens), len(slot.cached)):
             n_common = 0
         n_past = prefix.reusable(n_common, len(tokens), backend.pos_min(slot.id), backend.n_swa)
@@ -157,3 +157,8 @@ class Pool:
         self._waiting.appendleft(slot.release())
         self.forget(slot)
         return True
+
+
+def _usable(slot: Slot[Task], task: Task) -> list[int]:
+    """What a slot remembers, as far as this request may make use of it."""
+    return slot.cached if task.request.cache_prompt and slot.adapters == task.adapters else []

@@ -29,6 +29,8 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Generic, Protocol, TypeVar
 
+from llamad.engine.vocabulary import Adapters
+
 
 class State(Enum):
     """Where a slot is; the values are what `/slots` shows."""
@@ -76,6 +78,11 @@ class Sequenced(Protocol):
         """The prompt and all that was generated after it."""
         ...
 
+    @property
+    def adapters(self) -> Adapters:
+        """What to evaluate them with."""
+        ...
+
 
 T = TypeVar("T", bound=Sequenced)
 
@@ -87,6 +94,8 @@ class Slot(Generic[T]):
         self.id = id
         self.state = State.IDLE
         self.cached: list[int] = []
+        self.adapters: Adapters = ()
+        """What `cached` was evaluated with."""
         self.used_at_step = -1
         """The step that last touched the slot, -1 before the first: the order of eviction."""
         self.started_order = 0
@@ -123,6 +132,7 @@ class Slot(Generic[T]):
         """Settle that the first `n_past` tokens of the memory stay, as a prefix of this request."""
         self._move(Event.OPEN)
         del self.cached[n_past:]
+        self.adapters = self.task.adapters
 
     def advance(self, count: int) -> None:
         """The next `count` pending tokens are in the memory now."""

@@ -21,12 +21,16 @@ from llamad.engine.vocabulary import (
 
 
 class Task:
-    """`tokens`: the prompt and what was generated after it. `reason` is set when the answer is complete."""
+    """`tokens`: the prompt and what was generated after it, evaluated with `adapters`.
+
+    `reason` is set when the answer is complete.
+    """
 
     def __init__(self, request: GenerateRequest, sampler: Sampler, n_ctx: int) -> None:
         """`n_ctx`: the most tokens the sequence may have."""
         self.request = request
         self.tokens = list(request.tokens)
+        self.adapters = request.adapters or ()
         self.sampler = sampler
         self.reason: str | None = None
         self.n_predicted = 0

@@ -78,6 +78,10 @@ class Rules:
     text: str
 
 
+Adapters = tuple[tuple[int, float], ...]
+"""LoRA adapters in force: (id, scale) by ascending id, none with a scale of 0. Ids count a model's adapters from 0."""
+
+
 @dataclass(frozen=True, slots=True)
 class GenerateRequest:
     """One sequence to generate.
@@ -86,6 +90,8 @@ class GenerateRequest:
     the answer and are not part of it. `cache_prompt`: a common prefix with what a slot holds may be reused.
     `id_slot` >= 0 asks for one slot. `time_limit_ms` > 0: the answer ends with the first line that is complete so long
     after its first token. `tell_timings`: with each Text; `tell_progress`: a Progress for each part of the prompt.
+    `adapters`: None for the model's default, for which the engine takes none of them;
+    `child.resident` knows better.
     """
 
     id: int
@@ -100,6 +106,7 @@ class GenerateRequest:
     time_limit_ms: int = 0
     tell_timings: bool = False
     tell_progress: bool = False
+    adapters: Adapters | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +199,24 @@ Output = Text | Progress | Finished | Failed
 
 
 @dataclass(frozen=True, slots=True)
+class AdapterFile:
+    """A LoRA adapter to load, and the scale that it has by default."""
+
+    path: str
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterFacts:
+    """A loaded adapter: its scale by default, and what its GGUF says to users."""
+
+    path: str
+    scale: float = 1.0
+    task_name: str = ""
+    prompt_prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class EngineSettings:
     """How to load and run one model: llama.cpp's parameters under llama-server's long names.
 
@@ -222,6 +247,7 @@ class EngineSettings:
     split_mode: str = "layer"
     main_gpu: int = 0
     tensor_split: tuple[float, ...] = ()
+    adapters: tuple[AdapterFile, ...] = ()
     extra: dict[str, Any] = field(default_factory=dict)
 
 
@@ -276,3 +302,4 @@ class ModelFacts:
     add_bos: bool
     n_gpu_layers: int = 0
     """Layers that are on GPUs, the output layer among them."""
+    adapters: tuple[AdapterFacts, ...] = ()

@@ -163,7 +163,7 @@ def _add_routes(
         app.add_route(path, handlers.Inference(instances, settings.max_body_bytes, generates))
     app.add_route("/props", handlers.Props(instances, supervisor))
     app.add_route("/slots", handlers.InstanceRead(instances))
-    app.add_route("/lora-adapters", handlers.InstanceRead(instances))
+    app.add_route("/lora-adapters", handlers.InstanceState(instances, settings.max_body_bytes))
     app.add_route("/slots/{slot}", handlers.InstanceAction(instances, settings.max_body_bytes))
     for path, handler in handlers.supervisor_routes(supervisor).items():
         app.add_route(path, handler)

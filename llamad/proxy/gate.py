@@ -3,7 +3,7 @@
     what                                                    key that opens it
     /health, /v1/health                                     none is needed
     /models/load, unload, reload; POST and DELETE /models;
-    GET /models?reload; POST /slots/...                     scope manage
+    GET /models?reload; POST /slots/..., /lora-adapters     scope manage
     /metrics, /models/sse: they speak of all models         any that is not limited to some
     everything else, what does not exist included           any
 
@@ -53,7 +53,9 @@ def need_of(method: str, path: str, query: str) -> Need:
     if path in _OPEN:
         return Need.NOTHING
     changes = method not in _READS
-    if path in _ORDERS or (changes and path.startswith(("/models", "/v1/models", "/slots/"))):
+    if path in _ORDERS or (
+        changes and path.startswith(("/models", "/v1/models", "/slots/", "/lora-adapters"))
+    ):
         return Need.MANAGE
     if path in _LISTS and _asks_reload(query):
         return Need.MANAGE

@@ -52,7 +52,7 @@ class InstanceRead:
 
 
 class InstanceAction:
-    """`POST` with `?model=`: an order to a resident instance about its slots, which is no reason to load it."""
+    """`POST` with `?model=`: an order to a resident instance, which is no reason to load it."""
 
     def __init__(self, instances: InstanceRelay, max_body_bytes: int) -> None:
         self._instances = instances
@@ -61,6 +61,13 @@ class InstanceAction:
     async def on_post(self, req: Request, resp: Response, **_: Any) -> None:
         body = await req.read_body(self._max_body_bytes)
         await self._instances.send(req, resp, _wish_of_query(req), body)
+
+
+class InstanceState(InstanceRead, InstanceAction):
+    """Both: what can be looked at and changed."""
+
+    def __init__(self, instances: InstanceRelay, max_body_bytes: int) -> None:
+        InstanceAction.__init__(self, instances, max_body_bytes)
 
 
 class Props:

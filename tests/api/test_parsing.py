@@ -209,7 +209,6 @@ def test_a_wrong_field_is_named_with_what_was_expected_and_found(
         ({"functions": [{}]}, "functions"),
         ({"grammar": 'root ::= "x"', "grammar_lazy": True}, "grammar_lazy"),
         ({"modalities": ["text", "audio"]}, "modalities"),
-        ({"lora": [{"id": 0}]}, "lora"),
         ({"reasoning_format": "deepseek"}, "reasoning_format"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
@@ -362,3 +361,41 @@ def test_tokenize_has_a_bound() -> None:
 def test_detokenize_reads_token_ids() -> None:
     assert parse_detokenize({"tokens": [1, 2]}, 3) == (1, 2)
     assert "'tokens[1]'" in refusal(parse_detokenize, {"tokens": [1, 3]}, 3).message
+
+
+@pytest.mark.parametrize(
+    ("value", "adapters"),
+    [
+        (None, None),
+        ([], None),
+        ([{"id": 1, "scale": 0.5}, {"id": 0, "scale": 2}], ((0, 2.0), (1, 0.5))),
+        ([{"id": 0, "scale": -1.5}], ((0, -1.5),)),
+        ([{"id": 0}], ()),
+        ([{"id": 3, "scale": 0.0}], ()),
+    ],
+    ids=str,
+)
+def test_adapters_of_a_request(value: Any, adapters: Any) -> None:
+    assert chat(lora=value).generation.adapters == adapters
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        ({}, "lora"),
+        ("0", "lora"),
+        (0, "lora"),
+        ([0], "lora[0]"),
+        ([{"id": 0, "scale": 1}, {"scale": 1}], "lora[1].id"),
+        ([{"id": -1, "scale": 1}], "lora[0].id"),
+        ([{"id": 0.5, "scale": 1}], "lora[0].id"),
+        ([{"id": 0, "scale": "1"}], "lora[0].scale"),
+        ([{"id": 0, "scale": 1e9}], "lora[0].scale"),
+        ([{"id": 0, "scale": 1}, {"id": 0, "scale": 2}], "lora[1]"),
+        ([{"id": id, "scale": 1} for id in range(65)], "lora"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_adapters_that_are_none(value: Any, place: str) -> None:
+    error = refusal(chat, lora=value)
+    assert (error.status, error.details) == (400, {"param": place})

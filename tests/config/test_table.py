@@ -84,6 +84,8 @@ TEXTS = {
     "logit-bias": "15043+1,7-inf",
     "chat-template": "{{ x }}",
     "chat-template-file": "/x",
+    "lora": '/x,"/y,z"',
+    "lora-scaled": "/x:0.5",
     "typical-p": "0.5",
     "repeat-penalty": "1.5",
     "samplers": "top_k;min-p;temp",
@@ -95,9 +97,13 @@ TEXTS = {
 }
 
 
-def instance_with(row: Option | None) -> InstanceSpec:
+# What has an effect only beside something else.
+BESIDE: dict[str, dict[str, object]] = {"lora-init-without-apply": {"lora": ["/x"]}}
+
+
+def instance_with(row: Option | None, beside: str = "") -> InstanceSpec:
     """What an instance makes of one option, set to something unlike its default."""
-    named: dict[str, object] = {}
+    named: dict[str, object] = dict(BESIDE.get(beside, {}))
     if row is not None:
         text = ("false" if row.default else "true") if row.is_flag else TEXTS.get(row.name, "1")
         value = row.read(text, row.name)
@@ -108,7 +114,7 @@ def instance_with(row: Option | None) -> InstanceSpec:
 
 @pytest.mark.parametrize("row", INSTANCE, ids=by_name)
 def test_an_option_that_is_honoured_has_an_effect(row: Option) -> None:
-    assert instance_with(row) != instance_with(None)
+    assert instance_with(row, row.name) != instance_with(None, row.name)
 
 
 @pytest.mark.parametrize("name", FITTING)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llamad.config.file_list import FileList
 from llamad.config.values import (
     SECONDS_MAX,
     Choice,
@@ -51,6 +52,9 @@ TAKEN = [
     (Choice(("f16", "q8_0")), "Q8_0", "q8_0"),
     (Text(), "", ""),
     (Listing(), "a, b ,c", ("a", "b", "c")),
+    (FileList(), 'a b, "c,d" ,/e:f', ("a b", "c,d", "/e:f")),
+    (FileList(), "", ()),
+    (FileList(scaled=True), "a:0.5,b:c:-2", ("a:0.5", "b:c:-2")),
     (Listing(), "", ()),
     (Template(), "chatml", "chatml"),
     (Template(), "{% for m in messages %}", "{% for m in messages %}"),
@@ -73,6 +77,14 @@ REFUSED = [
     (Text(may_be_empty=False), ""),
     (Text(), "a\0b"),
     (Listing(), "a,,b"),
+    (FileList(), "a,,b"),
+    (FileList(), "a\0"),
+    (FileList(), ",".join("x" * 65)),
+    (FileList(scaled=True), "a"),
+    (FileList(scaled=True), ":1"),
+    (FileList(scaled=True), "a:"),
+    (FileList(scaled=True), "a:inf"),
+    (FileList(scaled=True), "a:1,b:x"),
     (Listing(), ","),
     (Listing(), ",".join("x" * 300)),
     (Listing(item="[0-9]+", what="a number"), "1,x"),
@@ -109,6 +121,8 @@ def test_refused_with_a_reason(kind: Kind, text: str) -> None:
         Choice(("on", "off")),
         Text(),
         Listing(),
+        FileList(),
+        FileList(scaled=True),
         Template(),
     ],
     ids=lambda kind: type(kind).__name__,

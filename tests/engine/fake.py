@@ -1,7 +1,7 @@
 """A toy model behind the Backend protocol: exact, instant, and strict about what llama.cpp is strict about.
 
 The token that follows a sequence is a letter computed from all of it, so a token lost, doubled or taken from a
-neighbour changes every answer after it. `answer` gives what a request alone must produce.
+neighbour changes every answer after it. `answer` gives what a request alone must produce. Adapters change every letter.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from llamad.engine.backend import Entry, Outcome
 from llamad.engine.narrow import Ids, Row
 from llamad.engine.stages import Stage
-from llamad.engine.vocabulary import ModelFacts
+from llamad.engine.vocabulary import AdapterFacts, Adapters, ModelFacts
 from llamad.errors import RequestError
 
 N_BYTES = 256
@@ -31,11 +31,22 @@ def next_token(tokens: Sequence[int]) -> int:
     return ord("a") + state % 26
 
 
-def answer(tokens: Sequence[int], count: int, successor: Callable[[Sequence[int]], int] = next_token) -> str:
+def adapted(token: int, adapters: Adapters) -> int:
+    """What adapters make of a letter; other tokens they leave alone."""
+    shift = sum((id + 1) * round(10 * scale) for id, scale in adapters)
+    return ord("a") + (token - ord("a") + shift) % 26 if ord("a") <= token <= ord("z") else token
+
+
+def answer(
+    tokens: Sequence[int],
+    count: int,
+    successor: Callable[[Sequence[int]], int] = next_token,
+    adapters: Adapters = (),
+) -> str:
     """The greedy answer of `count` tokens."""
     sequence = list(tokens)
     for _ in range(count):
-        sequence.append(successor(sequence))
+        sequence.append(adapted(successor(sequence), adapters))
     return bytes(sequence[len(tokens) :]).decode()
 
 
@@ -78,6 +89,7 @@ class FakeBackend:
             n_vocab=N_VOCAB,
             n_embd=1,
             n_slots=n_slots,
+            adapters=tuple(AdapterFacts(f"{name}.gguf") for name in "abc"),
             chat_template=None,
             bos_token="",
             eos_token="",
@@ -91,12 +103,19 @@ class FakeBackend:
         self.on_decode: Callable[[], None] = lambda: None
         self.batches: list[list[Entry]] = []
         self.memory: dict[int, list[int]] = {slot: [] for slot in range(n_slots)}
+        self.adapters: Adapters = ()
+        self.changes_of_adapters = 0
+        self._evaluated_with: dict[int, Adapters] = {}
         self._flag = False
         self._rows: list[Row] = []
 
     @property
     def n_cells(self) -> int:
         return sum(map(len, self.memory.values()))
+
+    def apply(self, adapters: Adapters) -> None:
+        self.changes_of_adapters += adapters != self.adapters
+        self.adapters = adapters
 
     def decode(self, entries: Sequence[Entry]) -> Outcome:
         total = sum(len(entry.tokens) for entry in entries)
@@ -118,11 +137,15 @@ class FakeBackend:
         return Outcome.DONE
 
     def _evaluate(self, entry: Entry) -> Row | None:
-        self.memory[entry.sequence].extend(entry.tokens)
+        held = self.memory[entry.sequence]
+        if not held:
+            self._evaluated_with[entry.sequence] = self.adapters
+        assert self._evaluated_with[entry.sequence] == self.adapters, "memory of other adapters"
+        held.extend(entry.tokens)
         if not entry.logits:
             return None
         row = np.zeros(N_VOCAB, np.float32)
-        row[self.successor(self.memory[entry.sequence])] = 10.0
+        row[adapted(self.successor(held), self.adapters)] = 10.0
         return row
 
     def logits(self, index: int) -> Row:

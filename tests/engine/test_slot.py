@@ -14,7 +14,7 @@ def slot_in(state: State, n_tokens: int = 3) -> Slot:
     slot: Slot = Slot(0)
     if state is State.IDLE:
         return slot
-    slot.assign(SimpleNamespace(tokens=list(range(n_tokens))), order=1)
+    slot.assign(SimpleNamespace(tokens=list(range(n_tokens)), adapters=()), order=1)
     if state is State.STARTED:
         return slot
     slot.open(0)
@@ -30,7 +30,7 @@ def slot_in(state: State, n_tokens: int = 3) -> Slot:
 def fire(slot: Slot, event: Event) -> None:
     match event:
         case Event.ASSIGN:
-            slot.assign(SimpleNamespace(tokens=[1]), order=2)
+            slot.assign(SimpleNamespace(tokens=[1], adapters=()), order=2)
         case Event.OPEN:
             slot.open(0)
         case Event.PROMPT_END:
@@ -92,7 +92,7 @@ def test_restart_while_generating_leaves_one_token_to_evaluate() -> None:
 def test_open_drops_what_is_not_reused() -> None:
     slot = slot_in(State.IDLE)
     slot.cached = [5, 6, 7]
-    slot.assign(SimpleNamespace(tokens=[5, 6, 8]), order=1)
+    slot.assign(SimpleNamespace(tokens=[5, 6, 8], adapters=((0, 1.0),)), order=1)
     slot.open(2)
     assert slot.cached == [5, 6]
 

@@ -7,11 +7,13 @@ import sys
 
 import llamad.child.instance  # noqa: F401  what an instance imports is part of what it takes
 from llamad.engine import breakdown, llama, memory
-from llamad.engine.vocabulary import EngineSettings
+from llamad.engine.vocabulary import AdapterFile, EngineSettings
 
 
 def main(fields: str) -> None:
-    backend = llama.load(EngineSettings(**json.loads(fields)))
+    document = json.loads(fields)
+    adapters = tuple(AdapterFile(*adapter) for adapter in document.pop("adapters", ()))
+    backend = llama.load(EngineSettings(**document, adapters=adapters))
     print(json.dumps(breakdown.to_document(memory.effective_bytes(backend))))
     backend.close()
 

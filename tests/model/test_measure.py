@@ -70,8 +70,8 @@ def measured(path: Path, options: dict[str, Any], **more: Any) -> dict[str, Any]
     return payload
 
 
-def really_loaded(case: Case, path: Path) -> dict[str, dict[str, int]]:
-    command = [sys.executable, "-m", "tests.model.real_load", json.dumps(case.settings(path))]
+def really_loaded(case: Case, path: Path, **more: Any) -> dict[str, dict[str, int]]:
+    command = [sys.executable, "-m", "tests.model.real_load", json.dumps(case.settings(path) | more)]
     done = subprocess.run(command, capture_output=True, check=True, timeout=60)
     document: dict[str, dict[str, int]] = json.loads(done.stdout)
     return document

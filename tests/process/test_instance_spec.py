@@ -221,3 +221,11 @@ def test_an_operators_template_that_cannot_be_used_is_an_error(options: dict[str
     with pytest.raises(LlamadError, match="cannot") as caught:
         choose_chat(spec(**options), facts("own"))
     assert caught.value.kind == "bad-template"
+
+
+def test_adapters_have_ids_in_the_order_of_options_and_lists() -> None:
+    options = {"lora-scaled": ["/c.gguf:0.5", "/d:e.gguf:-1"], "lora": ["/a.gguf", "/b.gguf"]}
+    found = [(adapter.path, adapter.scale) for adapter in spec(**options).engine.adapters]
+    assert found == [("/a.gguf", 1.0), ("/b.gguf", 1.0), ("/c.gguf", 0.5), ("/d:e.gguf", -1.0)]
+    unused = spec(**options, **{"lora-init-without-apply": True}).engine.adapters
+    assert [adapter.scale for adapter in unused] == [0.0] * 4

@@ -57,6 +57,7 @@ ANY_KEY = [
     ("GET", "/"),
     ("GET", "/props"),
     ("GET", "/slots"),
+    ("GET", "/lora-adapters"),
     ("GET", "/models"),
     ("GET", "/v1/models"),
     ("GET", "/v1/models/load"),
@@ -69,6 +70,7 @@ ANY_KEY = [
 ]
 WHOLE = [("GET", "/metrics"), ("GET", "/models/sse")]
 MANAGING = [
+    ("POST", "/lora-adapters"),
     ("POST", "/models/load"),
     ("POST", "/models/unload"),
     ("POST", "/models/reload"),
