@@ -67,14 +67,15 @@ class Dialect(Protocol):
 
 
 def usage(parts: Sequence[Timings]) -> dict[str, Any]:
-    """OpenAI's `usage` over all sequences of a request."""
-    prompt = sum(part.prompt_tokens for part in parts)
+    """OpenAI's `usage` over all sequences of a request. A prompt counts once, however many answers there are to it."""
+    prompts = [part for part in parts if not part.shared]
+    prompt = sum(part.prompt_tokens for part in prompts)
     predicted = sum(part.predicted_tokens for part in parts)
     return {
         "completion_tokens": predicted,
         "prompt_tokens": prompt,
         "total_tokens": prompt + predicted,
-        "prompt_tokens_details": {"cached_tokens": sum(part.cached_tokens for part in parts)},
+        "prompt_tokens_details": {"cached_tokens": sum(part.cached_tokens for part in prompts)},
     }
 
 

@@ -16,15 +16,19 @@ from llamad.engine.vocabulary import Finished, Likelihood, Progress, Text
 
 
 class ChatDialect(Completed):
-    """`chat.completion` and its chunks. `make_parser`: the reader of one sequence's text (`llamad.api.turn`)."""
+    """`chat.completion` and its chunks, with `n` choices.
+
+    `make_parser`: the reader of one sequence's text (`llamad.api.turn`).
+    """
 
     object_name = "chat.completion"
     chunk_name = "chat.completion.chunk"
 
     def __init__(
-        self, head: Head, streaming: Streaming, make_parser: Callable[[], Parser] = PlainParser
+        self, head: Head, streaming: Streaming, make_parser: Callable[[], Parser] = PlainParser, n: int = 1
     ) -> None:
         super().__init__(head, streaming)
+        self._n = n
         self._make_parser = make_parser
         self._streams: dict[int, _Stream] = {}
 
@@ -47,7 +51,7 @@ class ChatDialect(Completed):
 
     def opening(self) -> list[dict[str, Any]]:
         """The role comes first, with a content of null, so that clients can begin a message."""
-        return [self._role(0)]
+        return [self._role(index) for index in range(self._n)]
 
     def progress(self, index: int, progress: Progress) -> list[dict[str, Any]]:
         """A message that has not begun yet."""

@@ -11,9 +11,11 @@ from llamad.api.likelihoods import parse_wanted
 from llamad.api.rules import parse_rules
 from llamad.api.sampling import Vocabulary, parse_sampling
 from llamad.api.unsupported import refuse_unsupported
-from llamad.engine.vocabulary import Adapters, GenerateRequest, Rules, SamplingParams, Wanted
+from llamad.engine.vocabulary import SEED_RANDOM, Adapters, GenerateRequest, Rules, SamplingParams, Wanted
 from llamad.errors import RequestError
 
+N_MAX = 128
+"""OpenAI's: answers to one prompt."""
 STOPS_MAX = 64
 STOP_CHARS_MAX = 1024
 TOKENS_MAX = (1 << 31) - 1
@@ -21,7 +23,10 @@ TOKENS_MAX = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """All of a GenerateRequest but its number and its tokens. `max_tokens` -1: until the context is full."""
+    """All of a GenerateRequest but its number and its tokens. `max_tokens` -1: until the context is full.
+
+    `n`: how many answers to each prompt.
+    """
 
     max_tokens: int = -1
     stop: tuple[str, ...] = ()
@@ -33,23 +38,29 @@ class Generation:
     time_limit_ms: int = -1
     extras: Extras = field(default_factory=Extras)
     adapters: Adapters | None = None
+    n: int = 1
 
-    def request(self, number: int, tokens: tuple[int, ...]) -> GenerateRequest:
-        """One sequence of this kind."""
+    def request(
+        self, number: int, tokens: tuple[int, ...], family: int = 0, place: int = 0
+    ) -> GenerateRequest:
+        """One sequence of this kind: the one in this place, from 0, of a family of `n`, named by its first's number."""
         return GenerateRequest(
             number,
             tokens,
             self.max_tokens,
             self.stop,
-            self.sampling,
+            self.sampling
+            if place == 0
+            else replace(self.sampling, seed=_later_seed(self.sampling.seed, place)),
             self.cache_prompt,
-            self.id_slot,
+            self.id_slot if place == 0 else -1,
             self.wanted,
             self.rules,
             self.time_limit_ms,
             self.extras.timings_per_token,
             self.extras.progress,
             self.adapters,
+            family,
         )
 
     def with_stops(self, stops: tuple[str, ...]) -> Generation:
@@ -71,7 +82,13 @@ def parse_generation(fields: Fields, defaults: Generation, vocabulary: Vocabular
         time_limit_ms=fields.integer("t_max_predict_ms", defaults.time_limit_ms, -1, (1 << 63) - 1),
         extras=parse_extras(fields),
         adapters=_adapters(fields, defaults.adapters),
+        n=fields.integer("n" if fields.raw("n_cmpl") is None else "n_cmpl", defaults.n, 1, N_MAX),
     )
+
+
+def _later_seed(seed: int, place: int) -> int:
+    """llama-server's: each answer draws from the next seed. What is drawn anyway stays so, and is never come upon."""
+    return seed if seed == SEED_RANDOM else (seed + place) % SEED_RANDOM
 
 
 def _max_tokens(fields: Fields, default: int) -> int:

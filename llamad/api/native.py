@@ -31,7 +31,9 @@ class PromptText:
 
 
 class NativeDialect:
-    """Answers of `/completion`: an object a prompt, or an array of them where there are several.
+    """Answers of `/completion`: an object, or an array of them where there are several (`n` for each prompt).
+
+    `prompts`: of each answer.
 
     A stream has no end marker: the document with `stop: true` is the end.
     """

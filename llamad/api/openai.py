@@ -17,9 +17,11 @@ from llamad.api.sampling import Vocabulary
 from llamad.api.sse import OPENAI
 from llamad.api.unsupported import CHAT_ONLY, refuse_unsupported
 from llamad.engine.vocabulary import Finished, Progress, Text
-from llamad.errors import LlamadError
+from llamad.errors import LlamadError, RequestError
 
 PING_INTERVAL_S_MAX = 2**31 - 1
+SEQUENCES_MAX = 128
+"""Answers in one request; the engine takes twice as many in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +74,16 @@ def parse_completion(
     """Raises RequestError that names the field."""
     fields = Fields(document)
     refuse_unsupported(fields, CHAT_ONLY)
+    prompts = parse_prompts(fields, vocabulary)
+    generation = parse_generation(fields, defaults, vocabulary)
+    if len(prompts) * generation.n > SEQUENCES_MAX:
+        raise RequestError(
+            f"cannot give {generation.n} answers to each of {len(prompts)} prompts: {SEQUENCES_MAX} at most in one request",
+            kind="bad-field",
+            details={"param": "n"},
+        )
     return CompletionRequest(
-        model=fields.text("model", ""),
-        prompts=parse_prompts(fields, vocabulary),
-        generation=parse_generation(fields, defaults, vocabulary),
-        streaming=_streaming(fields),
+        model=fields.text("model", ""), prompts=prompts, generation=generation, streaming=_streaming(fields)
     )
 
 
@@ -139,7 +146,7 @@ class Completed:
 
 
 class CompletionDialect(Completed):
-    """`text_completion`; each prompt has its choice."""
+    """`text_completion`; each prompt has its `n` choices, one after another."""
 
     object_name = "text_completion"
     chunk_name = "text_completion"
@@ -149,7 +156,7 @@ class CompletionDialect(Completed):
         self._sent_chars: dict[int, int] = {}
 
     def whole(self, answers: Sequence[Whole]) -> dict[str, Any]:
-        """One choice a prompt, in the order of the prompts."""
+        """The choices in the order of the prompts."""
         choices = [
             _choice(index, answer.text, answer.finished.reason, columns(answer.likelihoods, 0))
             for index, answer in enumerate(answers)

@@ -35,7 +35,6 @@ def _only_text(value: Any) -> bool:
 
 NEUTRAL: dict[str, Callable[[Any], bool]] = {
     # OpenAI
-    "n": _one,
     "best_of": _one,
     "functions": _empty,
     "function_call": _no_choice,
@@ -49,7 +48,6 @@ NEUTRAL: dict[str, Callable[[Any], bool]] = {
     "keep_alive": _unset,
     "ttl": _unset,
     # llama.cpp
-    "n_cmpl": _one,
     "grammar_lazy": _empty,
     "grammar_triggers": _empty,
     "reasoning_format": _no_choice,

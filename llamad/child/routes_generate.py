@@ -84,7 +84,8 @@ class _Generating:
             )
             for tokens in prompts
         ]
-        return NativeDialect(head, texts, generation, stream=streaming.wanted)
+        each = [text for text in texts for _ in range(generation.n)]
+        return NativeDialect(head, each, generation, stream=streaming.wanted)
 
     async def _openai(
         self, head: Head, dialect: Dialect, generation: Generation, prompts: Prompts, streaming: Streaming
@@ -109,7 +110,7 @@ class ChatCompletions(_Generating):
         turn = service.chat.turn(request.conversation, request.generation)
         prompts = [await service.prompt_tokens((turn.prompt,))]
         head, streaming = self._head("chatcmpl-", request.model), request.streaming
-        plain = ChatDialect(head, streaming, turn.make_parser)
+        plain = ChatDialect(head, streaming, turn.make_parser, turn.generation.n)
         dialect = await self._openai(head, plain, turn.generation, prompts, streaming)
         await self._answer(req, resp, dialect, turn.generation, prompts, streaming)
 

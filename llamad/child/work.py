@@ -72,11 +72,14 @@ class Work:
         self._changed = asyncio.Event()
 
     def start(self, generation: Generation, prompts: Sequence[tuple[int, ...]]) -> None:
-        """Submit one request a prompt."""
+        """Submit a family of `n` requests for each prompt; the answers to a prompt have consecutive indexes."""
+        n = generation.n
         for index, tokens in enumerate(prompts):
-            number = self._dispatcher.register(self)
-            self._open[number] = index
-            self._engine.submit(generation.request(number, tokens))
+            numbers = [self._dispatcher.register(self) for _ in range(n)]
+            family = numbers[0] if n > 1 else 0
+            for place, number in enumerate(numbers):
+                self._open[number] = index * n + place
+                self._engine.submit(generation.request(number, tokens, family, place))
 
     @property
     def ended(self) -> bool:

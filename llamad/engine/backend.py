@@ -76,6 +76,14 @@ class Backend(Protocol):
         """Keep only the first `n_past` positions. False where that cannot be done (then nothing has changed)."""
         ...
 
+    def can_copy(self, source: int, count: int) -> bool:
+        """Can the first `count` positions of `source` be copied? All that it holds always can."""
+        ...
+
+    def copy(self, source: int, target: int, count: int) -> None:
+        """Let `target`, of which nothing is held, begin with the first `count` positions of `source`."""
+        ...
+
     def clear(self, sequence: int) -> None:
         """Forget a sequence."""
         ...

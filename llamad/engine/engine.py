@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from llamad.engine import adapters, checks, plan
 from llamad.engine.backend import Backend, Entry, Outcome
 from llamad.engine.inbox import Inbox, Job
+from llamad.engine.narrow import Row
 from llamad.engine.plan import Share
 from llamad.engine.pool import Pool
 from llamad.engine.sampling import Choice, Sampler
@@ -283,16 +284,25 @@ class Engine:
             if slot.task.request.tell_progress:
                 self._say(slot.task.progress(len(slot.cached), self._clock()))
             if share.logits:
-                self._sample(slot, row)
+                self._sample_family(slot, self._backend.logits(row))
                 row += 1
 
-    def _sample(self, slot: Slot[Task], row: int) -> None:
+    def _sample_family(self, slot: Slot[Task], row: Row) -> None:
+        """Sample for the slot, and for the siblings that have waited for the end of its prompt."""
+        siblings = self._pool.follow(slot, self._clock()) if slot.state is State.DONE_PROMPT else ()
+        # Sampling changes the row.
+        rows = [row.copy() for _ in siblings]
+        self._sample(slot, row)
+        for sibling, copy in zip(siblings, rows, strict=True):
+            self._sample(sibling, copy)
+
+    def _sample(self, slot: Slot[Task], row: Row) -> None:
         task, backend = slot.task, self._backend
         if task.request.max_tokens == 0:
             self._say(task.end("length", self._clock()))
         else:
             try:
-                choice = task.sampler.sample(backend.logits(row))
+                choice = task.sampler.sample(row)
             except LlamadError as error:
                 self._fail(slot, error)
                 return
@@ -339,8 +349,7 @@ class Engine:
         self._counts.cached_tokens += task.n_cached
 
     def _fail(self, slot: Slot[Task], error: LlamadError) -> None:
-        task = slot.release()
-        self._pool.forget(slot)
+        task = self._pool.evict(slot)
         self._outputs.append(Failed(task.id, error))
         self._counts.failed += 1
 

@@ -123,6 +123,11 @@ class LlamaBackend:
         self._eog: tuple[int, ...] | None = None
         self.n_step = min(lib.llama_n_batch(context), lib.llama_n_ubatch(context))
         self.n_swa = 0 if settings.swa_full else int(lib.llama_model_n_swa(model))
+        # A part of a sequence can be shared where its cells are in one place and all of them are kept.
+        keeps_all = not (
+            lib.llama_model_is_recurrent(model) or lib.llama_model_is_hybrid(model) or self.n_swa
+        )
+        self._copies_parts = settings.kv_unified and keeps_all
         self.facts = self._read_facts(settings)
         n_ctx, n_vocab = self.facts.n_ctx, self.facts.n_vocab
         self._batch = _Batch(self.n_step, n_ctx, self.facts.n_slots)
@@ -185,6 +190,15 @@ class LlamaBackend:
 
     def trim(self, sequence: int, n_past: int) -> bool:
         return bool(lib.llama_memory_seq_rm(self._memory, sequence, n_past, -1))
+
+    def can_copy(self, source: int, count: int) -> bool:
+        """A part of a sequence only where it shares its cells; llama.cpp asserts that elsewhere it is whole."""
+        return self._copies_parts or count == self._short.pos_max(self._memory, source) + 1
+
+    def copy(self, source: int, target: int, count: int) -> None:
+        """Shares the cells where they are in one place; else llama.cpp copies them with the next decode."""
+        whole = count == self._short.pos_max(self._memory, source) + 1
+        lib.llama_memory_seq_cp(self._memory, source, target, -1 if whole else 0, -1 if whole else count)
 
     def clear(self, sequence: int) -> None:
         lib.llama_memory_seq_rm(self._memory, sequence, -1, -1)
@@ -332,6 +346,7 @@ def _short_calls() -> SimpleNamespace:
         get_logits=declare("llama_get_logits", pointer, pointer),
         is_eog=declare("llama_vocab_is_eog", ctypes.c_bool, pointer, integer),
         pos_min=declare("llama_memory_seq_pos_min", integer, pointer, integer),
+        pos_max=declare("llama_memory_seq_pos_max", integer, pointer, integer),
         token_to_piece=declare(
             "llama_token_to_piece", integer, pointer, integer, pointer, integer, integer, ctypes.c_bool
         ),

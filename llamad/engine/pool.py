@@ -18,6 +18,7 @@ from collections.abc import Collection, Sequence
 from llamad.engine import prefix
 from llamad.engine.backend import Backend
 from llamad.engine.plan import Need, Share
+from llamad.engine.recall import Recall, usable
 from llamad.engine.slot import Slot, State
 from llamad.engine.task import Task
 
@@ -31,12 +32,12 @@ class Pool:
 
     def __init__(self, backend: Backend) -> None:
         facts = backend.facts
-        self._backend = backend
         self._n_ctx = facts.n_ctx
         self._shared = facts.n_ctx_slot * facts.n_slots > facts.n_ctx
         self._waiting: deque[Task] = deque()
         self._starts = 0
         self.slots: Sequence[Slot[Task]] = [Slot(id) for id in range(facts.n_slots)]
+        self._recall = Recall(backend, self.slots)
 
     @property
     def busy(self) -> list[Slot[Task]]:
@@ -78,16 +79,36 @@ class Pool:
                 slot.assign(task, self._starts)
 
     def open(self, step: int, now: float) -> list[Slot[Task]]:
-        """Settle for each STARTED slot what may stay in its memory, and remove the rest; these slots."""
+        """Settle for each STARTED slot what may stay in its memory, and remove the rest; these slots.
+
+        Or have it wait for a sibling.
+        """
         opened = []
-        for slot in self.busy:
+        # The first of a family evaluates the prompt that all of it have.
+        for slot in sorted(self.busy, key=lambda slot: slot.started_order):
             slot.used_at_step = step
-            if slot.state is State.STARTED:
-                n_past = self._keep(slot)
+            awaited = any(other.task.can_follow(slot.task) for other in self._at_prompt())
+            if slot.state is State.WAIT_OTHER and not awaited:
+                slot.restart()
+            if slot.state is State.STARTED and awaited:
+                self._recall.forget(slot)
+                slot.wait()
+            elif slot.state is State.STARTED:
+                n_past = self._recall.settle(slot)
                 slot.open(n_past)
                 slot.task.start(slot.id, n_past, now)
                 opened.append(slot)
         return opened
+
+    def follow(self, leader: Slot[Task], now: float) -> list[Slot[Task]]:
+        """Bring the siblings that have waited for this prompt, now evaluated, to where it stands; those slots."""
+        waiting = [slot for slot in self.busy if slot.state is State.WAIT_OTHER]
+        siblings = [slot for slot in waiting if slot.task.can_follow(leader.task)]
+        for slot in siblings:
+            self._recall.copy(leader, slot)
+            slot.follow()
+            slot.task.start(slot.id, len(slot.cached), now)
+        return siblings
 
     def needs(self) -> list[Need]:
         """What is to be evaluated."""
@@ -100,6 +121,7 @@ class Pool:
                 last_alone=slot.task.repeatable,
             )
             for slot in self.busy
+            if slot.state in _IN_STEP
         ]
 
     def is_current(self, share: Share) -> bool:
@@ -111,42 +133,39 @@ class Pool:
         """Free memory without ending anybody's request; False where only one request is left."""
         return self._forget_idle() or self._park_youngest()
 
-    def forget(self, slot: Slot[Task]) -> None:
-        """Remove everything a slot has in the memory."""
-        self._backend.clear(slot.id)
-        slot.cached.clear()
+    def evict(self, slot: Slot[Task]) -> Task:
+        """Take a request out of its slot, which forgets everything."""
+        task = slot.release()
+        self._recall.forget(slot)
+        return task
+
+    def _at_prompt(self) -> list[Slot[Task]]:
+        return [slot for slot in self.slots if slot.state is State.PROCESSING_PROMPT]
 
     def _fits(self, task: Task) -> bool:
         busy = self.busy
         if not busy or not self._shared:
             return True
-        used = sum(len(slot.task.tokens) for slot in busy)
-        return used + len(task.tokens) + self._n_ctx // _GROWTH_PART <= self._n_ctx
+        used, families = 0, set[int]()
+        for each in (*(slot.task for slot in busy), task):
+            family = each.request.family
+            # The prompt of a family is in the memory once.
+            used += each.n_predicted if family in families else len(each.tokens)
+            families |= {family} - {0}
+        return used + self._n_ctx // _GROWTH_PART <= self._n_ctx
 
     def _choose(self, task: Task, idle: list[Slot[Task]]) -> Slot[Task] | None:
         if task.request.id_slot >= 0:
             slot = self.slots[task.request.id_slot]
             return slot if slot.idle else None
-        held = [prefix.Held(slot.id, _usable(slot, task), slot.used_at_step) for slot in idle]
+        held = [prefix.Held(slot.id, usable(slot, task), slot.used_at_step) for slot in idle]
         return self.slots[prefix.choose(held, task.tokens)]
-
-    def _keep(self, slot: Slot[Task]) -> int:
-        """Trim the memory to the reusable prefix; its length."""
-        task, tokens, backend = slot.task, slot.task.tokens, self._backend
-        n_common = prefix.common(_usable(slot, task), tokens)
-        if task.repeatable and not prefix.is_steady(n_common, len(tokens), len(slot.cached)):
-            n_common = 0
-        n_past = prefix.reusable(n_common, len(tokens), backend.pos_min(slot.id), backend.n_swa)
-        if n_past and backend.trim(slot.id, n_past):
-            return n_past
-        backend.clear(slot.id)
-        return 0
 
     def _forget_idle(self) -> bool:
         idle = [slot for slot in self.slots if slot.idle and slot.cached]
         if not idle:
             return False
-        self.forget(min(idle, key=lambda slot: slot.used_at_step))
+        self._recall.forget(min(idle, key=lambda slot: slot.used_at_step))
         return True
 
     def _park_youngest(self) -> bool:
@@ -154,11 +173,5 @@ class Pool:
         if len(busy) < 2:
             return False
         slot = max(busy, key=lambda slot: slot.started_order)
-        self._waiting.appendleft(slot.release())
-        self.forget(slot)
+        self._waiting.appendleft(self.evict(slot))
         return True
-
-
-def _usable(slot: Slot[Task], task: Task) -> list[int]:
-    """What a slot remembers, as far as this request may make use of it."""
-    return slot.cached if task.request.cache_prompt and slot.adapters == task.adapters else []

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 
 # A prefix as long as this is taken from anyone: evaluating it again would cost more than the last bits are worth.
 STRANGER_MIN = 256
+# Another slot's beginning is shared if that saves as much, beside what the own slot has: it costs a look at every cell.
+LOAN_MIN = 32
 
 
 @dataclass(frozen=True, slots=True)

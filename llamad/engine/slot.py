@@ -2,10 +2,15 @@
 
     IDLE --assign--> STARTED --open--> PROCESSING_PROMPT --prompt_end--> DONE_PROMPT --sample--> GENERATING
      ^                  ^                     |                                            sample |  ^ |
-     |                  +------restart--------+------------------restart--------------------------+  +-+
+     |                  |  +---restart--------+------------------restart--------------------------+  +-+
+     |                wait ^restart             ^
+     |                  v  |                    |
+     |               WAIT_OTHER -----follow-----+
      +-- release, from every busy state
 
 * STARTED: a request has the slot; the memory of the last one is still in place and nothing is decided about it.
+* WAIT_OTHER: a sibling (`n` > 1: several answers to one prompt) evaluates the prompt in another slot; when that is done,
+  this slot follows it with a copy. If the sibling is lost before, the slot starts on its own.
 * PROCESSING_PROMPT: the reusable prefix is settled, the rest is evaluated chunk by chunk, step by step.
 * DONE_PROMPT: the last token of the prompt has been evaluated; its logits wait to be sampled, in the same step.
 * GENERATING: exactly one token, the last one sampled, is still to be evaluated.
@@ -18,9 +23,6 @@ memory really holds and evaluates the rest as if it were a prompt. A request tha
 same way through `release` and a later `assign`.
 
 `cached` outlives the request: the next one may begin alike.
-
-A sibling that waits for a prompt evaluated by another slot (n > 1) would stand between STARTED and DONE_PROMPT, in a
-state of its own, WAIT_OTHER: it needs no other change here.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ class State(Enum):
 
     IDLE = "idle"
     STARTED = "started"
+    WAIT_OTHER = "wait_other"
     PROCESSING_PROMPT = "processing_prompt"
     DONE_PROMPT = "done_prompt"
     GENERATING = "generating"
@@ -47,6 +50,8 @@ class Event(Enum):
 
     ASSIGN = "assign"
     OPEN = "open"
+    WAIT = "wait"
+    FOLLOW = "follow"
     PROMPT_END = "prompt_end"
     SAMPLE = "sample"
     RESTART = "restart"
@@ -55,7 +60,16 @@ class Event(Enum):
 
 TRANSITIONS: dict[State, dict[Event, State]] = {
     State.IDLE: {Event.ASSIGN: State.STARTED},
-    State.STARTED: {Event.OPEN: State.PROCESSING_PROMPT, Event.RELEASE: State.IDLE},
+    State.STARTED: {
+        Event.OPEN: State.PROCESSING_PROMPT,
+        Event.WAIT: State.WAIT_OTHER,
+        Event.RELEASE: State.IDLE,
+    },
+    State.WAIT_OTHER: {
+        Event.FOLLOW: State.DONE_PROMPT,
+        Event.RESTART: State.STARTED,
+        Event.RELEASE: State.IDLE,
+    },
     State.PROCESSING_PROMPT: {
         Event.PROMPT_END: State.DONE_PROMPT,
         Event.RESTART: State.STARTED,
@@ -132,6 +146,17 @@ class Slot(Generic[T]):
         """Settle that the first `n_past` tokens of the memory stay, as a prefix of this request."""
         self._move(Event.OPEN)
         del self.cached[n_past:]
+        self.adapters = self.task.adapters
+
+    def wait(self) -> None:
+        """Wait for a sibling's prompt; the slot's own memory is gone."""
+        self._move(Event.WAIT)
+        self.cached.clear()
+
+    def follow(self) -> None:
+        """All of the prompt is in the memory now, copied from a sibling."""
+        self._move(Event.FOLLOW)
+        self.cached[:] = self.task.tokens
         self.adapters = self.task.adapters
 
     def advance(self, count: int) -> None:

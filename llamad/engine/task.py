@@ -55,6 +55,12 @@ class Task:
         sampling = self.request.sampling
         return self.request.cache_prompt and (sampling.temperature <= 0 or sampling.seed != SEED_RANDOM)
 
+    def can_follow(self, other: Task) -> bool:
+        """Is the other one about to evaluate exactly what this one needs?"""
+        family = self.request.family
+        same = (self.tokens, self.adapters) == (other.tokens, other.adapters)
+        return family != 0 and family == other.request.family and same
+
     def start(self, slot: int, n_cached: int, now: float) -> None:
         """Work begins, with `n_cached` tokens of the prompt in place. Beginning again changes no other record of the first."""
         self._slot = slot
@@ -113,6 +119,7 @@ class Task:
             prompt_ms=(first - started) * 1000,
             predicted_tokens=self.n_predicted,
             predicted_ms=(now - first) * 1000,
+            shared=self.request.is_sibling,
         )
 
     def _is_full(self) -> bool:

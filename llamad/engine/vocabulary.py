@@ -91,7 +91,8 @@ class GenerateRequest:
     `id_slot` >= 0 asks for one slot. `time_limit_ms` > 0: the answer ends with the first line that is complete so long
     after its first token. `tell_timings`: with each Text; `tell_progress`: a Progress for each part of the prompt.
     `adapters`: None for the model's default, for which the engine takes none of them;
-    `child.resident` knows better.
+    `child.resident` knows better. `family` is the id of the first of several requests with the same prompt, the same for
+    all of them: the prompt is evaluated once. 0 for a request alone.
     """
 
     id: int
@@ -107,17 +108,27 @@ class GenerateRequest:
     tell_timings: bool = False
     tell_progress: bool = False
     adapters: Adapters | None = None
+    family: int = 0
+
+    @property
+    def is_sibling(self) -> bool:
+        """Is its prompt one that another request has brought?"""
+        return self.family not in (0, self.id)
 
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """What a request cost. Times in ms. `cached_tokens` of the prompt were reused, `prompt_tokens` is its length."""
+    """What a request cost. Times in ms. `cached_tokens` of the prompt were reused, `prompt_tokens` is its length.
+
+    `shared`: the prompt is counted with the first request of the family.
+    """
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
     prompt_ms: float = 0.0
     predicted_tokens: int = 0
     predicted_ms: float = 0.0
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,3 +203,31 @@ def test_props_and_slots() -> None:
     busy = slot(SlotView(1, "generating", 128, 9, 10, 4, 5))
     assert (busy["is_processing"], busy["id_task"], busy["next_token"]) == (True, 9, [{"n_decoded": 5}])
     assert slot(SlotView(0, "idle", 128, None, 0, 0, 0))["is_processing"] is False
+
+
+# ---- several answers to one prompt
+
+SIBLING = Finished(
+    8, "stop", "", Timings(10, 10, prompt_ms=1.0, predicted_tokens=3, predicted_ms=1.0, shared=True), slot=1
+)
+
+
+def test_several_choices_of_a_chat_count_their_prompt_once() -> None:
+    document = ChatDialect(HEAD, Streaming(), n=2).whole([Whole("a", BY_EOS), Whole("b", SIBLING)])
+    assert [(choice["index"], choice["message"]["content"]) for choice in document["choices"]] == [
+        (0, "a"),
+        (1, "b"),
+    ]
+    assert document["usage"] == USAGE | {"completion_tokens": 8, "total_tokens": 18}
+
+
+def test_each_choice_of_a_chat_stream_begins_with_its_role() -> None:
+    opening = ChatDialect(HEAD, Streaming(wanted=True), n=2).opening()
+    assert [document["choices"][0]["index"] for document in opening] == [0, 1]
+    assert all(document["choices"][0]["delta"]["role"] == "assistant" for document in opening)
+
+
+def test_native_answers_to_one_prompt_are_an_array() -> None:
+    dialect = NativeDialect(HEAD, [PromptText(10, "x")] * 2, Generation(n=2), stream=False)
+    documents = dialect.whole([Whole("a", BY_EOS), Whole("b", SIBLING)])
+    assert [(document["index"], document["content"]) for document in documents] == [(0, "a"), (1, "b")]

@@ -205,7 +205,7 @@ def test_a_wrong_field_is_named_with_what_was_expected_and_found(
 @pytest.mark.parametrize(
     ("fields", "name"),
     [
-        ({"n": 2}, "n"),
+        ({"best_of": 2}, "best_of"),
         ({"functions": [{}]}, "functions"),
         ({"grammar": 'root ::= "x"', "grammar_lazy": True}, "grammar_lazy"),
         ({"modalities": ["text", "audio"]}, "modalities"),
@@ -399,3 +399,40 @@ def test_adapters_of_a_request(value: Any, adapters: Any) -> None:
 def test_adapters_that_are_none(value: Any, place: str) -> None:
     error = refusal(chat, lora=value)
     assert (error.status, error.details) == (400, {"param": place})
+
+
+# ---- several answers
+
+
+def test_each_answer_of_a_family_draws_from_the_next_seed() -> None:
+    generation = completion("x", n=3, seed=7, id_slot=1).generation
+    requests = [generation.request(5 + place, (1,), 5, place) for place in range(3)]
+    assert [request.sampling.seed for request in requests] == [7, 8, 9]
+    assert [request.family for request in requests] == [5, 5, 5]
+    assert [request.is_sibling for request in requests] == [False, True, True]
+    assert [request.id_slot for request in requests] == [1, -1, -1]
+
+
+@pytest.mark.parametrize("seed", [SEED_RANDOM, SEED_RANDOM - 1])
+def test_the_next_seed_is_never_one_to_draw_unless_all_are(seed: int) -> None:
+    request = Generation(sampling=SamplingParams(seed=seed), n=2).request(2, (1,), 1, 1)
+    assert (request.sampling.seed == SEED_RANDOM) == (seed == SEED_RANDOM)
+
+
+@pytest.mark.parametrize(("fields", "n"), [({"n": 2}, 2), ({"n_cmpl": 3}, 3), ({"n": 2, "n_cmpl": 3}, 3)])
+def test_how_many_answers(fields: dict[str, Any], n: int) -> None:
+    assert chat(**fields).generation.n == n
+
+
+@pytest.mark.parametrize(
+    ("prompt", "fields", "words"),
+    [
+        ("x", {"n": 0}, ["'n'", "1 to 128"]),
+        ("x", {"n_cmpl": 129}, ["'n_cmpl'", "1 to 128"]),
+        ("x", {"n": 1.5}, ["'n'", "whole number"]),
+        (["x"] * 3, {"n": 50}, ["50 answers", "3 prompts", "128"]),
+    ],
+)
+def test_too_many_answers_are_refused(prompt: Any, fields: dict[str, Any], words: list[str]) -> None:
+    message = refusal(completion, prompt, **fields).message
+    assert all(word in message for word in words)

@@ -106,12 +106,16 @@ class FakeBackend:
         self.adapters: Adapters = ()
         self.changes_of_adapters = 0
         self._evaluated_with: dict[int, Adapters] = {}
+        self.copies_parts = shared
+        self._cells: dict[int, list[int]] = {slot: [] for slot in range(n_slots)}
+        self._last_cell = 0
         self._flag = False
         self._rows: list[Row] = []
 
     @property
     def n_cells(self) -> int:
-        return sum(map(len, self.memory.values()))
+        """Cells in use; one that several sequences share counts once."""
+        return len({cell for cells in self._cells.values() for cell in cells})
 
     def apply(self, adapters: Adapters) -> None:
         self.changes_of_adapters += adapters != self.adapters
@@ -142,6 +146,8 @@ class FakeBackend:
             self._evaluated_with[entry.sequence] = self.adapters
         assert self._evaluated_with[entry.sequence] == self.adapters, "memory of other adapters"
         held.extend(entry.tokens)
+        first, self._last_cell = self._last_cell + 1, self._last_cell + len(entry.tokens)
+        self._cells[entry.sequence].extend(range(first, self._last_cell + 1))
         if not entry.logits:
             return None
         row = np.zeros(N_VOCAB, np.float32)
@@ -162,11 +168,23 @@ class FakeBackend:
         return max(0, held - self.n_swa) if held and self.n_swa else 0 if held else -1
 
     def trim(self, sequence: int, n_past: int) -> bool:
-        del self.memory[sequence][n_past:]
+        for held in (self.memory, self._cells):
+            del held[sequence][n_past:]
         return True
 
+    def can_copy(self, source: int, count: int) -> bool:
+        return self.copies_parts or count == len(self.memory[source])
+
+    def copy(self, source: int, target: int, count: int) -> None:
+        assert self.can_copy(source, count)
+        assert not self.memory[target], "the target must have been cleared"
+        self._evaluated_with[target] = self._evaluated_with[source]
+        for held in (self.memory, self._cells):
+            held[target] = held[source][:count]
+
     def clear(self, sequence: int) -> None:
-        self.memory[sequence].clear()
+        for held in (self.memory, self._cells):
+            held[sequence].clear()
 
     def chain(self, stages: Sequence[Stage]) -> FakeChain:
         return FakeChain(stages)

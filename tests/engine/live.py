@@ -35,7 +35,7 @@ class Live:
         self.ends: dict[int, Finished | Failed] = {}
         self.on_text: Callable[[Text], None] = lambda _: None
         self.engine = Engine(backend, self._deliver)
-        self._last_id = 0
+        self.last_id = 0
         self._thread = threading.Thread(target=self.engine.run, daemon=True)
         self._thread.start()
 
@@ -48,11 +48,11 @@ class Live:
                 self.ends[output.id] = output
 
     def submit(self, prompt: str | Sequence[int], max_tokens: int = 16, **fields: Any) -> int:
-        self._last_id += 1
+        self.last_id += 1
         tokens = self.engine.tokenize(prompt) if isinstance(prompt, str) else prompt
         fields.setdefault("sampling", GREEDY)
-        self.engine.submit(GenerateRequest(self._last_id, tuple(tokens), max_tokens, **fields))
-        return self._last_id
+        self.engine.submit(GenerateRequest(self.last_id, tuple(tokens), max_tokens, **fields))
+        return self.last_id
 
     def wait(self, *ids: int) -> None:
         wait_until(lambda: all(id in self.ends for id in ids), within_s=90)
@@ -60,9 +60,12 @@ class Live:
     def ask(self, prompt: str | Sequence[int], max_tokens: int = 16, **fields: Any) -> tuple[str, Finished]:
         id = self.submit(prompt, max_tokens, **fields)
         self.wait(id)
+        return self.texts.get(id, ""), self.finished(id)
+
+    def finished(self, id: int) -> Finished:
         end = self.ends[id]
         assert isinstance(end, Finished), end
-        return self.texts.get(id, ""), end
+        return end
 
     def settle(self, within_s: float = 10.0) -> None:
         """Wait until no slot is busy."""

@@ -17,6 +17,9 @@ def slot_in(state: State, n_tokens: int = 3) -> Slot:
     slot.assign(SimpleNamespace(tokens=list(range(n_tokens)), adapters=()), order=1)
     if state is State.STARTED:
         return slot
+    if state is State.WAIT_OTHER:
+        slot.wait()
+        return slot
     slot.open(0)
     if state is State.PROCESSING_PROMPT:
         return slot
@@ -33,6 +36,10 @@ def fire(slot: Slot, event: Event) -> None:
             slot.assign(SimpleNamespace(tokens=[1], adapters=()), order=2)
         case Event.OPEN:
             slot.open(0)
+        case Event.WAIT:
+            slot.wait()
+        case Event.FOLLOW:
+            slot.follow()
         case Event.PROMPT_END:
             slot._move(event)
         case Event.SAMPLE:
@@ -100,3 +107,13 @@ def test_open_drops_what_is_not_reused() -> None:
 def test_the_request_of_an_idle_slot_cannot_be_named() -> None:
     with pytest.raises(ValueError, match="cannot name"):
         _ = slot_in(State.IDLE).task
+
+
+def test_who_follows_a_sibling_has_all_of_the_prompt() -> None:
+    slot = slot_in(State.IDLE)
+    slot.cached = [7, 8]
+    slot.assign(SimpleNamespace(tokens=[1, 2, 3], adapters=()), order=1)
+    slot.wait()
+    assert slot.cached == []
+    slot.follow()
+    assert (slot.state, slot.cached, slot.n_pending) == (State.DONE_PROMPT, [1, 2, 3], 0)

@@ -77,3 +77,16 @@ def test_answers_after_a_return_into_the_window_are_right(gem: Live) -> None:
     assert end.timings.cached_tokens == 199
     assert reused == fresh
     assert np.isfinite(backend.logits(0)).all()
+
+
+def test_several_answers_to_a_prompt_longer_than_the_window(gem: Live) -> None:
+    """The copy of a sequence has its window, too; four of them need more cells than the window's cache may have."""
+    gem.settle()
+    prompt = gem.engine.tokenize(" ".join(f"item {value}," for value in range(240)))[:700]
+    assert len(prompt) == 700
+    alone, _ = gem.ask(prompt, 12, cache_prompt=False)
+    first = gem.last_id + 1
+    ids = [gem.submit(prompt, 12, family=first) for _ in range(4)]
+    gem.wait(*ids)
+    assert {gem.texts[id] for id in ids} == {alone}
+    assert [gem.finished(id).timings.cached_tokens for id in ids[1:]] == [700] * 3

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from tests.engine.live import Live, full_chain_and_prefiltered, live, loaded
 pytestmark = pytest.mark.model
 
 N_SLOTS = 8
+FRANCE = "What is the capital of France? Answer in one short sentence."
 FACTS = {
     "France": "Paris",
     "Italy": "Rome",
@@ -249,3 +251,46 @@ def test_loading_reports_progress_and_failures(smollm2: Path, tmp_path: Path) ->
     assert "no reason" not in caught.value.message
     with pytest.raises(ConfigError, match="no such file"):
         llama.load(replace(settings, path=str(tmp_path / "absent.gguf")))
+
+
+def family(live: Live, n: int, prompt: str, max_tokens: int, **sampling: Any) -> list[int]:
+    """`n` answers to one prompt; seeds as a client's `n` gives them."""
+    first = live.submit(
+        prompt, max_tokens, family=live.last_id + 1, sampling=SamplingParams(seed=7, **sampling)
+    )
+    return [first] + [
+        live.submit(prompt, max_tokens, family=first, sampling=SamplingParams(seed=7 + place, **sampling))
+        for place in range(1, n)
+    ]
+
+
+def test_several_answers_to_one_prompt_evaluate_it_once(smol: Live) -> None:
+    prompt = chat("Tell me of a town by the sea, and of who lives there. " * 8)
+    before = smol.engine.stats()
+    ids = family(smol, 4, prompt, 12, temperature=0.9)
+    smol.wait(*ids)
+    n_prompt = len(smol.engine.tokenize(prompt))
+    assert smol.engine.stats().prompt_tokens - before.prompt_tokens <= n_prompt
+    assert [smol.finished(id).timings.cached_tokens for id in ids[1:]] == [n_prompt] * 3
+    assert len({smol.texts[id] for id in ids}) == 4
+    assert smol.engine.stats().generating_max >= 4
+
+
+@pytest.mark.parametrize("kv_unified", [True, False])
+def test_followers_answer_as_the_first_does(smollm2: Path, kv_unified: bool) -> None:
+    """At temperature 0 all answers are the same, and the same as that of a request alone."""
+    with live(smollm2, n_ctx=2048, n_parallel=3, kv_unified=kv_unified) as engine:
+        alone, _ = engine.ask(chat(FRANCE), 12, cache_prompt=False)
+        ids = family(engine, 5, chat(FRANCE), 12, temperature=0.0)
+        engine.wait(*ids)
+        assert {engine.texts[id] for id in ids} == {alone}
+
+
+def test_a_long_beginning_that_another_slot_has_is_shared(smol: Live) -> None:
+    smol.settle()
+    system = "<|im_start|>system\n" + "You answer in one word. Be exact. " * 50 + "<|im_end|>\n"
+    paris, _ = smol.ask(system + chat(FRANCE), 6)
+    tokyo, end = smol.ask(system + chat("What is the capital of Japan? One word."), 6)
+    assert end.timings.cached_tokens > 300
+    again, end = smol.ask(system + chat(FRANCE), 6)
+    assert ("Paris" in paris, "Tokyo" in tokyo, again == paris) == (True, True, True)

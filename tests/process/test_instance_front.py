@@ -183,7 +183,7 @@ def test_the_model_tells_of_itself(front: RunningFront) -> None:
         ("/v1/chat/completions", b"{", 400, "bad-json"),
         ("/v1/chat/completions", b"[" * 5000, 400, "bad-json"),
         ("/v1/chat/completions", b'{"messages": 5}', 400, "bad-field"),
-        ("/v1/completions", b'{"prompt": "x", "n": 3}', 400, "unsupported-field"),
+        ("/v1/completions", b'{"prompt": "x", "best_of": 3}', 400, "unsupported-field"),
         ("/v1/completions", json.dumps({"prompt": "x" * N_CTX}).encode(), 400, "exceed-context-size"),
         ("/v1/completions", json.dumps({"prompt": [1] * (N_CTX + 1)}).encode(), 400, "exceed-context-size"),
         (
