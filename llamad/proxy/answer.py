@@ -24,6 +24,7 @@ from llamad.proxy.connection import Connection, UpstreamBroke
 from llamad.proxy.heads import answer_headers
 from llamad.proxy.meter import Meter
 from llamad.proxy.pool import Pool
+from llamad.proxy.sink import Sink
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class Answer:
         self._address = address
         self._connection = connection
         self._reason = reason
+        self._sink: Sink | None = None
         self._last_two = b""
         self._ended = False
         self.status = connection.status
@@ -72,8 +74,9 @@ class Answer:
         """What the answer took, if that is counted. A refusal takes none."""
         return self.meter.tokens() if self.meter is not None and self.status < 400 else 0
 
-    def send_head(self, resp: falcon.asgi.Response) -> None:
-        """Hand status, headers and this stream to Falcon."""
+    def send_head(self, resp: falcon.asgi.Response, sink: Sink | None = None) -> None:
+        """Hand status, headers and this stream to Falcon; by `sink` its body can go to the client without it."""
+        self._sink = sink
         resp.status = self.status
         for name, value in answer_headers(self._connection.headers):
             resp.append_header(name, value)
@@ -85,22 +88,52 @@ class Answer:
     def __aiter__(self) -> Answer:
         return self
 
+    def goes_by(self, sink: Sink | None) -> None:
+        """The head is out already."""
+        self._sink = sink
+
     async def __anext__(self) -> bytes:
         if self.state is not AnswerState.RUNNING:
             raise StopAsyncIteration
         try:
-            chunk = await self._connection.next_chunk()
+            chunk = await self._next()
         except UpstreamBroke as broke:
             return await self._broken(broke)
         if chunk is None:
             self.state = AnswerState.WHOLE
             raise StopAsyncIteration
+        self._count(chunk)
+        return chunk
+
+    async def _next(self) -> bytes | None:
+        """The next chunk; None at the end, which comes at once where there is a way without chunks."""
+        sink = self._sink
+        if sink is None or not sink.open:
+            return await self._connection.next_chunk()
+        with sink.fed_by(self._connection):
+            await self._connection.pour(self)
+        return None
+
+    def take(self, chunk: bytes) -> None:
+        """From the connection: one read's worth."""
+        assert self._sink is not None
+        self._count(chunk)
+        self._sink.write(chunk)
+
+    def take_framed(self, chunk: bytes, size: int) -> None:
+        """From the connection: what can go on as it is."""
+        assert self._sink is not None
+        if self.meter is not None:
+            self.meter.feed(chunk[-size - 2 : -2])
+        self.sent_bytes += size
+        self._last_two = chunk[-4:-2]
+        self._sink.write_framed(chunk)
+
+    def _count(self, chunk: bytes) -> None:
         self.sent_bytes += len(chunk)
         if self.meter is not None:
             self.meter.feed(chunk)
-        if self._can_frame:
-            self._last_two = (self._last_two + chunk[-2:])[-2:]
-        return chunk
+        self._last_two = chunk[-2:] if len(chunk) > 1 else self._last_two[-1:] + chunk
 
     async def _broken(self, broke: UpstreamBroke) -> bytes:
         self.state = AnswerState.BROKEN

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import cast
+from typing import Protocol, cast
 
 import httptools
 
@@ -21,6 +21,7 @@ HEAD_BYTES_MAX = 64 * 1024
 # How much of an answer waits here for a slow client before the instance is no longer read.
 HIGH_WATER_BYTES = 256 * 1024
 LOW_WATER_BYTES = 64 * 1024
+CHUNK_LINE_BYTES_MAX = 10
 
 
 class UpstreamBroke(ChildError):
@@ -29,6 +30,16 @@ class UpstreamBroke(ChildError):
     def __init__(self, message: str, *, began: bool) -> None:
         super().__init__(message)
         self.began = began
+
+
+class Drain(Protocol):
+    """Where a body goes, at once."""
+
+    def take(self, chunk: bytes) -> None:
+        """Bytes of the body."""
+
+    def take_framed(self, chunk: bytes, size: int) -> None:
+        """The same: exactly one chunk of `size` bytes, which is more than one, with its framing."""
 
 
 class Connection(asyncio.Protocol):
@@ -41,6 +52,8 @@ class Connection(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._lost = False
         self._paused = False
+        self._held = False
+        self._drain: Drain | None = None
         self._idle = True
         self._reset()
 
@@ -54,6 +67,7 @@ class Connection(asyncio.Protocol):
         self._keep_alive = False
         self._whole = False
         self._surplus = False
+        self._between_chunks = False
         self._error: str | None = None
         self._pieces: list[bytes] = []
         self._chunks: deque[bytes] = deque()
@@ -79,11 +93,30 @@ class Connection(asyncio.Protocol):
             if self._whole:
                 return None
             await self._progress()
-        chunk = self._chunks.popleft()
-        self._buffered_bytes -= len(chunk)
-        if self._paused and self._buffered_bytes <= LOW_WATER_BYTES:
-            self._resume()
-        return chunk
+        return self._next()
+
+    async def pour(self, drain: Drain) -> None:
+        """Give the rest of the body to `drain`, each piece in the moment in which it comes. Raises UpstreamBroke.
+
+        Whoever takes it holds back what is too much.
+        """
+        while self._chunks:
+            drain.take(self._next())
+        self._drain = drain
+        try:
+            while not self._whole:
+                await self._progress()
+        finally:
+            self._drain = None
+
+    def hold(self) -> None:
+        """Read no more, until `let_go`."""
+        self._held = True
+        self._follow()
+
+    def let_go(self) -> None:
+        self._held = False
+        self._follow()
 
     @property
     def reusable(self) -> bool:
@@ -106,7 +139,8 @@ class Connection(asyncio.Protocol):
         """Go idle after an exchange: from here on anything that comes, also an end, makes it unusable."""
         self._idle = True
         self._chunks.clear()
-        self._resume()
+        self._buffered_bytes = 0
+        self._follow()
 
     def abort(self) -> None:
         """Close at once; the other side sees it as a client that hung up. Idempotent."""
@@ -119,6 +153,10 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
+        if self._drain is not None and self._between_chunks and (size := size_of_one_chunk(data)):
+            # Between two chunks the parser's state is always the same, so it need not see those that are whole.
+            self._drain.take_framed(data, size)
+            return
         if self._idle:
             self.abort()
             return
@@ -132,8 +170,10 @@ class Connection(asyncio.Protocol):
         if not self._head_done and self._head_bytes > HEAD_BYTES_MAX:
             self._break(f"the head of its answer is over {HEAD_BYTES_MAX} bytes")
             return
+        self._between_chunks = self._between_chunks and data.endswith(b"\r\n")
         self._collect()
-        self._wake()
+        if self._drain is None or self._whole:
+            self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True
@@ -148,16 +188,26 @@ class Connection(asyncio.Protocol):
             return
         chunk = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces.clear()
+        if self._drain is not None:
+            self._drain.take(chunk)
+            return
         self._chunks.append(chunk)
         self._buffered_bytes += len(chunk)
-        if self._buffered_bytes > HIGH_WATER_BYTES and not self._paused and self._transport is not None:
-            self._paused = True
-            self._transport.pause_reading()
+        self._follow()
 
-    def _resume(self) -> None:
-        if self._paused and self._transport is not None and not self._lost:
-            self._transport.resume_reading()
-        self._paused = False
+    def _next(self) -> bytes:
+        chunk = self._chunks.popleft()
+        self._buffered_bytes -= len(chunk)
+        self._follow()
+        return chunk
+
+    def _follow(self) -> None:
+        """Read, or do not: between the two marks it stays as it is."""
+        mark = LOW_WATER_BYTES if self._paused else HIGH_WATER_BYTES
+        pause = self._held or self._buffered_bytes > mark
+        if pause != self._paused and self._transport is not None and not self._lost:
+            self._paused = pause
+            self._transport.pause_reading() if pause else self._transport.resume_reading()
 
     def _break(self, reason: str) -> None:
         self._error = reason
@@ -209,6 +259,21 @@ class Connection(asyncio.Protocol):
         if not self._surplus:
             self._pieces.append(piece)
 
+    def on_chunk_header(self) -> None:
+        self._between_chunks = False
+
+    def on_chunk_complete(self) -> None:
+        self._between_chunks = not self._whole
+
     def on_message_complete(self) -> None:
         if self._head_done:
             self._whole = True
+            self._between_chunks = False
+
+
+def size_of_one_chunk(data: bytes) -> int:
+    """How many bytes are in it, if it is exactly one chunk with the plainest of framings, and more than one; else 0."""
+    end = data.find(b"\r\n", 0, CHUNK_LINE_BYTES_MAX)
+    size = len(data) - end - 4
+    plain = end > 0 and size > 1 and data.startswith(b"%x\r" % size) and data.endswith(b"\r\n")
+    return size if plain else 0

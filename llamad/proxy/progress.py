@@ -25,6 +25,7 @@ from llamad.errors import LlamadError, RequestError, error_body
 from llamad.proxy.answer import Answer
 from llamad.proxy.call import Run
 from llamad.proxy.lease import Notice
+from llamad.proxy.sink import Sink
 from llamad.wire import lease as wire
 
 # Something comes at least so often, so that nobody on the way takes the line for dead.
@@ -109,10 +110,13 @@ class Progress:
 class WaitingAnswer:
     """The body: words about the wait, then the instance's answer, or the reason why there is none in a frame."""
 
-    def __init__(self, opening: asyncio.Future[None], run: Run, progress: Progress) -> None:
+    def __init__(
+        self, opening: asyncio.Future[None], run: Run, progress: Progress, sink: Sink | None
+    ) -> None:
         self._opening = opening
         self._run = run
         self._progress = progress
+        self._sink = sink
         self._over = False
 
     def send_head(self, resp: falcon.asgi.Response) -> None:
@@ -136,6 +140,7 @@ class WaitingAnswer:
         if answer is None or not (answer.is_event_stream and answer.status == 200):
             self._over = True
             return b"data: " + await self._outcome(answer) + b"\n\n"
+        answer.goes_by(self._sink)
         return await answer.__anext__()
 
     async def _outcome(self, answer: Answer | None) -> bytes:

@@ -63,7 +63,7 @@ class InstanceRelay:
         elif await self._open_apart(req, resp, run, wish, progress):
             return
         assert run.answer is not None
-        run.answer.send_head(resp)
+        run.answer.send_head(resp, req.sink)
 
     async def _open_apart(
         self, req: Request, resp: falcon.asgi.Response, run: Run, wish: Wish, progress: Progress | None
@@ -78,7 +78,7 @@ class InstanceRelay:
         opening = asyncio.ensure_future(self._open(run, wish, noticed, progress is not None))
         req.cleanup.callback(self._orphans.leave, opening, run)
         if progress is not None and await progress.began(opening):
-            WaitingAnswer(opening, run, progress).send_head(resp)
+            WaitingAnswer(opening, run, progress, req.sink).send_head(resp)
             return True
         await asyncio.shield(opening)
         return False
@@ -127,7 +127,7 @@ class InstanceRelay:
         except UpstreamBroke as broke:
             raise await _instance_died(lease, broke) from None
         run.answer = Answer(self._pool, lease.address, connection, partial(_instance_died, lease))
-        run.answer.send_head(resp)
+        run.answer.send_head(resp, req.sink)
 
 
 class SupervisorRelay:
@@ -146,7 +146,7 @@ class SupervisorRelay:
             raise await _supervisor_gone(broke) from None
         answer = Answer(self._pool, self._address, connection, _supervisor_gone)
         req.cleanup.callback(answer.end)
-        answer.send_head(resp)
+        answer.send_head(resp, req.sink)
 
 
 async def _instance_died(lease: Lease, broke: UpstreamBroke) -> LlamadError:

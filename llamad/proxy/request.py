@@ -14,6 +14,7 @@ import falcon.asgi
 
 from llamad.errors import LlamadError, RequestError
 from llamad.proxy.gate import CLIENT, KEY
+from llamad.proxy.sink import SINK, Sink
 from llamad.wire import lease as wire
 from llamad.wire.stream import ID_HEADER
 
@@ -39,6 +40,11 @@ class Request(falcon.asgi.Request):
     @property
     def id(self) -> str:
         return cast(str, self.scope[REQUEST_ID_KEY])
+
+    @property
+    def sink(self) -> Sink | None:
+        """The short way to its client, where there is one."""
+        return cast("Sink | None", self.scope.get(SINK))
 
     @property
     def client(self) -> str:

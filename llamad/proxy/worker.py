@@ -36,6 +36,7 @@ from llamad.errors import error_body
 from llamad.proxy.certificate import Certificate
 from llamad.proxy.client_socket import ClientSocket
 from llamad.proxy.process import die_with_parent, set_title
+from llamad.proxy.sink import SINK, Sink
 from llamad.proxy.websocket import DRAINING
 
 log = logging.getLogger(__name__)
@@ -64,6 +65,7 @@ class FrontProtocol(ASGIProtocol):  # type: ignore[misc]
         self._accepted_at = worker.loop.time()
         self._refused = False
         self._linger: asyncio.TimerHandle | None = None
+        self._sink = Sink(self._write_chunk, self._write_framed)
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
@@ -89,9 +91,27 @@ class FrontProtocol(ASGIProtocol):  # type: ignore[misc]
 
     def _send_response_start(self, status: int, headers: Any, request: Any, close: bool = False) -> None:
         super()._send_response_start(status, headers, request, close=close)
-        if not any(name.lower() == b"content-length" for name, _ in headers):
+        names = {name.lower() for name, _ in headers}
+        if b"content-length" not in names:
             self._safe_write(self._response_buffer)
             self._response_buffer = None
+        self._sink.open = b"transfer-encoding" in names
+
+    def _write_chunk(self, chunk: bytes) -> None:
+        if not self._closed:
+            self._send_body(chunk, True)
+
+    def _write_framed(self, chunks: bytes) -> None:
+        if not self._closed:
+            self._safe_write(chunks)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._sink.full()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._sink.drained()
 
     def _send_error_response(
         self, status: int, message: str, extra_headers: Iterable[tuple[str, str]] = ()
@@ -125,6 +145,12 @@ class FrontProtocol(ASGIProtocol):  # type: ignore[misc]
             with contextlib.suppress(OSError, RuntimeError):
                 self.transport.write_eof()
         self._linger = self.worker.loop.call_later(LINGER_S, self.transport.abort)
+
+    def _build_http_scope(self, request: Any, sockname: Any, peername: Any) -> Any:
+        scope = super()._build_http_scope(request, sockname, peername)
+        self._sink.open = False
+        scope[SINK] = self._sink
+        return scope
 
     def _build_websocket_scope(self, request: Any, sockname: Any, peername: Any) -> Any:
         scope = super()._build_websocket_scope(request, sockname, peername)
