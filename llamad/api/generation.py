@@ -63,6 +63,21 @@ class Generation:
             family,
         )
 
+    @classmethod
+    def of(cls, request: GenerateRequest) -> Generation:
+        """What `request` was made of."""
+        return cls(
+            request.max_tokens,
+            request.stop,
+            request.sampling,
+            request.cache_prompt,
+            request.id_slot,
+            request.wanted,
+            request.rules,
+            request.time_limit_ms,
+            Extras(timings_per_token=request.tell_timings, progress=request.tell_progress),
+        )
+
     def with_stops(self, stops: tuple[str, ...]) -> Generation:
         """The same, ended by `stops` too."""
         return replace(self, stop=self.stop + tuple(stop for stop in stops if stop not in self.stop))

@@ -1,4 +1,4 @@
-"""llama.cpp's own documents: `/completion`, `/tokenize`, `/detokenize`, `/apply-template`, `/props`, `/slots`."""
+"""llama.cpp's own documents: `/completion`, `/tokenize`, `/detokenize`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from llamad.api.extras import chosen, prompt_progress, timings_so_far
 from llamad.api.fields import Fields
 from llamad.api.generation import Generation
 from llamad.api.likelihoods import entries
-from llamad.api.prompts import token_id
-from llamad.api.settings import generation_settings, outline
+from llamad.api.prompts import Prompt, prompt_chars, token_id
+from llamad.api.settings import generation_settings
 from llamad.api.sse import BARE
-from llamad.engine.vocabulary import Finished, Likelihood, ModelFacts, Progress, SlotView, Text
+from llamad.engine.vocabulary import Finished, Likelihood, Progress, Text
 from llamad.errors import LlamadError, RequestError
 
 TOKENIZE_CHARS_MAX = 1 << 20
@@ -133,9 +133,9 @@ def _stop_type(finished: Finished) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TokenizeRequest:
-    """A parsed body of `/tokenize`, with llama-server's defaults."""
+    """A parsed body of `/tokenize`, with llama-server's defaults. `content`: texts and token ids in their order."""
 
-    content: str
+    content: Prompt = ()
     add_special: bool = False
     parse_special: bool = True
     with_pieces: bool = False
@@ -144,17 +144,25 @@ class TokenizeRequest:
 def parse_tokenize(document: dict[str, Any]) -> TokenizeRequest:
     """Raises RequestError. No content is an empty text."""
     fields = Fields(document)
-    content = fields.text("content", "")
-    if len(content) > TOKENIZE_CHARS_MAX:
-        raise RequestError(
-            f"cannot tokenize {len(content)} characters in one request: at most {TOKENIZE_CHARS_MAX}"
-        )
+    content = _content(fields)
+    chars = prompt_chars(content)
+    if max(chars, len(content)) > TOKENIZE_CHARS_MAX:
+        raise RequestError(f"cannot tokenize {chars} characters in one request: at most {TOKENIZE_CHARS_MAX}")
     return TokenizeRequest(
         content=content,
         add_special=fields.flag("add_special", False),
         parse_special=fields.flag("parse_special", True),
         with_pieces=fields.flag("with_pieces", False),
     )
+
+
+def _content(fields: Fields) -> Prompt:
+    value = fields.raw("content")
+    parts = value if isinstance(value, list) else () if value is None else (value,)
+    mixed = all(isinstance(part, str) or type(part) is int for part in parts)
+    if not mixed or type(value) is int:
+        raise fields.wrong("content", "a string, or an array of strings and token ids", value)
+    return tuple(parts)
 
 
 def token_piece(token: int, piece: bytes) -> dict[str, Any]:
@@ -172,46 +180,3 @@ def parse_detokenize(document: dict[str, Any], n_vocab: int) -> tuple[int, ...]:
     if len(tokens) > DETOKENIZE_MAX:
         raise fields.wrong("tokens", f"at most {DETOKENIZE_MAX} tokens", tokens)
     return tuple(token_id(f"tokens[{index}]", token, n_vocab) for index, token in enumerate(tokens))
-
-
-def props(
-    facts: ModelFacts,
-    defaults: Generation,
-    *,
-    alias: str,
-    path: str,
-    template: str,
-    build: str,
-    is_sleeping: bool = False,
-) -> dict[str, Any]:
-    """`GET /props`: what this model is and what a request gets that says nothing."""
-    return {
-        "default_generation_settings": {"params": outline(defaults, stream=False), "n_ctx": facts.n_ctx_slot},
-        "total_slots": facts.n_slots,
-        "model_alias": alias,
-        "model_path": path,
-        "modalities": {"vision": False, "audio": False},
-        "endpoint_slots": True,
-        "endpoint_props": False,
-        "endpoint_metrics": False,
-        "chat_template": template,
-        "bos_token": facts.bos_token,
-        "eos_token": facts.eos_token,
-        "build_info": build,
-        "is_sleeping": is_sleeping,
-    }
-
-
-def slot(view: SlotView) -> dict[str, Any]:
-    """One entry of `GET /slots`: llama-server's names, and the slot's own state word."""
-    return {
-        "id": view.id,
-        "n_ctx": view.n_ctx,
-        "speculative": False,
-        "is_processing": view.request is not None,
-        "id_task": -1 if view.request is None else view.request,
-        "state": view.state,
-        "prompt_tokens": view.prompt_tokens,
-        "cached_tokens": view.cached_tokens,
-        "next_token": [{"n_decoded": view.predicted_tokens}],
-    }

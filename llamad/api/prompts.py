@@ -69,12 +69,18 @@ def prompt_chars(prompt: Prompt) -> int:
 
 def prompt_tokens(prompt: Prompt, vocabulary: Vocabulary) -> tuple[int, ...]:
     """Token ids; a text at the start gets the model's own begin token, where the model wants one."""
-    tokens: list[int] = []
-    for index, part in enumerate(prompt):
-        if isinstance(part, str):
-            tokens.extend(vocabulary.tokenize(part, index == 0, True))
-        else:
-            tokens.append(part)
+    tokens = mixed_tokens(prompt, vocabulary, add_special=True, parse_special=True)
     if not tokens:
         raise RequestError("cannot generate from an empty prompt", kind="empty-prompt")
     return tuple(tokens)
+
+
+def mixed_tokens(prompt: Prompt, vocabulary: Vocabulary, add_special: bool, parse_special: bool) -> list[int]:
+    """Token ids of texts and token ids; `add_special` is for a text at the start."""
+    tokens: list[int] = []
+    for index, part in enumerate(prompt):
+        if isinstance(part, str):
+            tokens.extend(vocabulary.tokenize(part, add_special and index == 0, parse_special))
+        else:
+            tokens.append(part)
+    return tokens

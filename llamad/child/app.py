@@ -11,10 +11,12 @@ import falcon.asgi
 import msgspec
 from falcon.asgi import Request, Response
 
+from llamad.api.about import Endpoints
 from llamad.child.conversations import Recordings
+from llamad.child.routes_about import Metrics, Models, Props, Slots
 from llamad.child.routes_generate import ChatCompletions, Completions, NativeCompletions
 from llamad.child.routes_lora import LoraAdapters
-from llamad.child.routes_model import ApplyTemplate, Detokenize, Health, NotServed, Props, Slots, Tokenize
+from llamad.child.routes_model import ApplyTemplate, Detokenize, Health, NotServed, Tokenize
 from llamad.child.routes_stream import StreamReplay, StreamsLookup
 from llamad.child.service import Service
 from llamad.clock import Clock
@@ -50,12 +52,14 @@ def build_app(
     clock: Clock,
     recordings: Recordings,
     ping_interval_s: int,
+    endpoints: Endpoints = Endpoints(),  # noqa: B008 - frozen
 ) -> falcon.asgi.App[Request, Response]:
     """All routes of one instance. `piece`: see Tokenize. `ping_interval_s`: of streams whose requests do not say."""
     app: falcon.asgi.App[Request, Response] = falcon.asgi.App()
     chat = ChatCompletions(service, clock, ping_interval_s)
     completions = Completions(service, clock, ping_interval_s)
     native, health = NativeCompletions(service, clock, ping_interval_s), Health()
+    models = Models(service, clock)
     routes: dict[str, Any] = {
         "/v1/chat/completions": chat,
         "/chat/completions": chat,
@@ -65,9 +69,12 @@ def build_app(
         "/tokenize": Tokenize(service, piece),
         "/detokenize": Detokenize(service),
         "/apply-template": ApplyTemplate(service),
-        "/props": Props(service),
-        "/slots": Slots(service),
         "/lora-adapters": LoraAdapters(service.engine),
+        "/props": Props(service, endpoints),
+        "/slots": Slots(service, endpoints),
+        "/models": models,
+        "/v1/models": models,
+        "/metrics": Metrics(service, endpoints),
         STREAM_PATH: StreamReplay(recordings),
         LOOKUP_PATH: StreamsLookup(recordings),
         "/health": health,

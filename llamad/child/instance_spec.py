@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from llamad.api.about import Endpoints
 from llamad.api.generation import Generation
 from llamad.api.sampling import is_breaker, sampler_names
 from llamad.config.file_list import split_scale
@@ -71,6 +72,7 @@ _SAMPLING_OPTIONS = {
     "mirostat-ent": "mirostat_tau",
     "ignore-eos": "ignore_eos",
 }
+_ENDPOINT_OPTIONS = {"slots": "slots", "props": "props", "metrics": "metrics"}
 _RULES_OPTIONS = ("grammar", "grammar-file", "json-schema", "json-schema-file")
 _OTHER_NAMES = {
     "temp": "temperature",
@@ -98,6 +100,7 @@ class InstanceSpec:
     template_file: str
     rules: Mapping[str, str]
     ping_interval_s: int = PING_INTERVAL_S
+    endpoints: Endpoints = Endpoints()  # noqa: RUF009 - frozen
 
 
 def parse_spec(body: Mapping[str, Any]) -> InstanceSpec:
@@ -127,6 +130,7 @@ def parse_spec(body: Mapping[str, Any]) -> InstanceSpec:
             ping_interval_s=_typed(
                 "sse-ping-interval", options.get("sse-ping-interval", PING_INTERVAL_S), int
             ),
+            endpoints=Endpoints(**_fields(Endpoints, _ENDPOINT_OPTIONS, options)),
         )
     except (TypeError, ValueError) as error:
         raise LlamadError(f"cannot start: {error}", kind="bad-start") from error

@@ -30,6 +30,7 @@ EXIT_WITHIN_S = 5.0
 _NOTHING_DONE = EngineStats(*(0 for _ in fields(EngineStats)))
 # Neither sums nor maxima: what is so at this moment.
 _OF_NOW = ("slots_busy", "queued")
+_MAXIMA = ("generating_max", "sequence_tokens_max")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +169,7 @@ def _summed(before: EngineStats, now: EngineStats) -> EngineStats:
         for field in fields(EngineStats)
         if field.name not in _OF_NOW
     }
-    sums["generating_max"] = max(before.generating_max, now.generating_max)
+    sums |= {name: max(getattr(before, name), getattr(now, name)) for name in _MAXIMA}
     return EngineStats(**sums, slots_busy=now.slots_busy, queued=now.queued)
 
 

@@ -1,4 +1,4 @@
-"""The routes that tell of the model and its text: tokens, templates, properties, slots, health."""
+"""The routes about the model's text: tokens and templates; and health."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from falcon.asgi import Request, Response
 from llamad.api.conversation import parse_conversation
 from llamad.api.fields import Fields
 from llamad.api.json_body import parse_object
-from llamad.api.native import parse_detokenize, parse_tokenize, props, slot, token_piece
+from llamad.api.native import parse_detokenize, parse_tokenize, token_piece
+from llamad.api.prompts import mixed_tokens, prompt_chars
 from llamad.child.door import exchange_of
 from llamad.child.service import Service
 from llamad.errors import LlamadError
@@ -34,8 +35,11 @@ class Tokenize:
     async def on_post(self, req: Request, resp: Response) -> None:
         service = self._service
         request = parse_tokenize(parse_object(exchange_of(req).body))
-        text, add_special, parse_special = request.content, request.add_special, request.parse_special
-        tokens = await service.aside(len(text), lambda: service.tokenize(text, add_special, parse_special))
+
+        def tokenize() -> list[int]:
+            return mixed_tokens(request.content, service, request.add_special, request.parse_special)
+
+        tokens = await service.aside(prompt_chars(request.content), tokenize)
         answer_json(
             resp, {"tokens": [self._with_piece(token) for token in tokens] if request.with_pieces else tokens}
         )
@@ -67,37 +71,6 @@ class ApplyTemplate:
     async def on_post(self, req: Request, resp: Response) -> None:
         conversation = parse_conversation(Fields(parse_object(exchange_of(req).body)))
         answer_json(resp, {"prompt": self._service.chat.template.render(conversation)})
-
-
-class Props:
-    """`GET /props`."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    async def on_get(self, req: Request, resp: Response) -> None:
-        service = self._service
-        identity = service.identity
-        document = props(
-            service.facts,
-            service.defaults,
-            alias=identity.name,
-            path=identity.path,
-            template=service.chat.template.source,
-            build=identity.build,
-            is_sleeping=service.engine.asleep,
-        )
-        answer_json(resp, document)
-
-
-class Slots:
-    """`GET /slots`: none while the model is asleep."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    async def on_get(self, req: Request, resp: Response) -> None:
-        answer_json(resp, [slot(view) for view in self._service.engine.slots()])
 
 
 class Health:

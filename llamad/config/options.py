@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 from llamad.config import (
     rows_daemon,
+    rows_endpoints,
     rows_front,
     rows_instance,
     rows_later,
@@ -32,6 +33,7 @@ ROWS: tuple[Option, ...] = (
     *rows_instance.ROWS,
     *rows_lora.ROWS,
     *rows_sampling.ROWS,
+    *rows_endpoints.ROWS,
     *rows_model.ROWS,
     *rows_later.ROWS,
 )

@@ -144,9 +144,6 @@ _SLOTS = (
     _later(_TEXT, "pooling"),
     _later(_WHOLE, "embd-normalize", 2),
     _later(_FLAG, "reranking rerank", False),
-    _later(_FLAG, "metrics", False, env="LLAMA_ARG_ENDPOINT_METRICS"),
-    _later(_FLAG, "props", False, env="LLAMA_ARG_ENDPOINT_PROPS"),
-    _later(_FLAG, "slots", True, no="no-slots", env="LLAMA_ARG_ENDPOINT_SLOTS"),
     _later(_TEXT, "lookup-cache-static lcs"),
     _later(_TEXT, "lookup-cache-dynamic lcd"),
 )

@@ -68,6 +68,10 @@ class _Counts:
     cancelled: int = 0
     failed: int = 0
     generating_max: int = 0
+    busy_steps: int = 0
+    prompt_ms: float = 0.0
+    predicted_ms: float = 0.0
+    sequence_tokens_max: int = 0
 
 
 class Engine:
@@ -151,6 +155,10 @@ class Engine:
             slots_busy=busy,
             queued=max(0, self._inbox.n_alive - busy),
             generating_max=counts.generating_max,
+            busy_steps=counts.busy_steps,
+            prompt_ms=counts.prompt_ms,
+            predicted_ms=counts.predicted_ms,
+            sequence_tokens_max=counts.sequence_tokens_max,
         )
 
     def slots(self) -> list[SlotView]:
@@ -326,6 +334,7 @@ class Engine:
         total = sum(share.count for share in batch)
         generating = sum(self._slot(share).state is State.GENERATING for share in batch)
         counts.steps += 1
+        counts.busy_steps += len(batch)
         counts.decoded_tokens += total
         counts.prompt_tokens += total - generating
         counts.generating_max = max(counts.generating_max, generating)
@@ -344,9 +353,13 @@ class Engine:
 
     def _finish(self, slot: Slot[Task]) -> None:
         task = slot.release()
-        self._outputs.append(task.finished(self._clock()))
-        self._counts.done += 1
-        self._counts.cached_tokens += task.n_cached
+        finished, counts = task.finished(self._clock()), self._counts
+        self._outputs.append(finished)
+        counts.done += 1
+        counts.cached_tokens += task.n_cached
+        counts.prompt_ms += finished.timings.prompt_ms
+        counts.predicted_ms += finished.timings.predicted_ms
+        counts.sequence_tokens_max = max(counts.sequence_tokens_max, len(task.tokens))
 
     def _fail(self, slot: Slot[Task], error: LlamadError) -> None:
         task = self._pool.evict(slot)
@@ -394,5 +407,12 @@ def _view(slot: Slot[Task], n_ctx: int) -> SlotView:
     if task is None:
         return SlotView(slot.id, State.IDLE.value, n_ctx, None, 0, len(slot.cached), 0)
     return SlotView(
-        slot.id, slot.state.value, n_ctx, task.id, len(task.request.tokens), task.n_cached, task.n_predicted
+        slot.id,
+        slot.state.value,
+        n_ctx,
+        task.id,
+        len(task.request.tokens),
+        task.n_cached,
+        task.n_predicted,
+        task.request,
     )

@@ -281,6 +281,8 @@ class LlamaBackend:
             add_bos=bool(lib.llama_vocab_get_add_bos(vocab)),
             n_gpu_layers=_layers_on_gpus(settings.n_gpu_layers, lib.llama_model_n_layer(model), self._placed),
             adapters=self._loras.facts,
+            ftype=(lib.llama_ftype_name(lib.llama_model_ftype(model)) or b"").decode(errors="replace"),
+            vocab_type=lib.llama_vocab_type(vocab),
         )
 
     def _special(self, token: int) -> str:

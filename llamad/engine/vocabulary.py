@@ -273,11 +273,14 @@ class SlotView:
     prompt_tokens: int
     cached_tokens: int
     predicted_tokens: int
+    asked: GenerateRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """Counters since the start. `steps` counts decode calls; `decoded_tokens / steps` is the mean batch."""
+    """Counters since the start. `steps` counts decode calls; `decoded_tokens / steps` is the mean batch, and
+    `busy_steps / steps` the mean number of busy slots. Times in ms, of requests that have ended.
+    """
 
     steps: int
     decoded_tokens: int
@@ -291,6 +294,11 @@ class EngineStats:
     queued: int
     generating_max: int
     """The most slots that ever took one token each in the same step."""
+    busy_steps: int = 0
+    prompt_ms: float = 0.0
+    predicted_ms: float = 0.0
+    sequence_tokens_max: int = 0
+    """The most tokens that a request ever had, prompt and answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,3 +322,7 @@ class ModelFacts:
     n_gpu_layers: int = 0
     """Layers that are on GPUs, the output layer among them."""
     adapters: tuple[AdapterFacts, ...] = ()
+    ftype: str = ""
+    """How the weights are quantised, in llama.cpp's words."""
+    vocab_type: int = 0
+    """llama.cpp's number of the kind of tokeniser."""

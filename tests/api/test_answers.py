@@ -7,11 +7,11 @@ import json
 from llamad.api.answer import Head, Whole
 from llamad.api.chat import ChatDialect
 from llamad.api.generation import Generation
-from llamad.api.native import NativeDialect, PromptText, props, slot, token_piece
+from llamad.api.native import NativeDialect, PromptText, token_piece
 from llamad.api.openai import CompletionDialect, Streaming
 from llamad.api.sampling import FORBIDDEN
 from llamad.api.sse import BARE, OPENAI, frame, named_frame
-from llamad.engine.vocabulary import Finished, ModelFacts, SamplingParams, SlotView, Text, Timings
+from llamad.engine.vocabulary import Finished, SamplingParams, Text, Timings
 
 HEAD = Head("chatcmpl-1", 1733000000, "the-alias", "b123")
 COST = Timings(prompt_tokens=10, cached_tokens=4, prompt_ms=60.0, predicted_tokens=5, predicted_ms=100.0)
@@ -192,17 +192,6 @@ def test_settings_of_a_forbidden_token_are_json() -> None:
 def test_a_piece_of_half_a_character_is_its_bytes() -> None:
     assert token_piece(5, "ż".encode()) == {"id": 5, "piece": "ż"}
     assert token_piece(6, b"\xc5") == {"id": 6, "piece": [0xC5]}
-
-
-def test_props_and_slots() -> None:
-    facts = ModelFacts("llama", "a model", 1, 2, 512, 128, 2048, 300, 64, 4, None, "<s>", "</s>", True)
-    document = props(facts, Generation(max_tokens=7), alias="m", path="/m.gguf", template="T", build="b1")
-    assert document["default_generation_settings"]["n_ctx"] == 128
-    assert document["default_generation_settings"]["params"]["n_predict"] == 7
-    assert (document["total_slots"], document["model_alias"], document["chat_template"]) == (4, "m", "T")
-    busy = slot(SlotView(1, "generating", 128, 9, 10, 4, 5))
-    assert (busy["is_processing"], busy["id_task"], busy["next_token"]) == (True, 9, [{"n_decoded": 5}])
-    assert slot(SlotView(0, "idle", 128, None, 0, 0, 0))["is_processing"] is False
 
 
 # ---- several answers to one prompt

@@ -344,11 +344,14 @@ def test_how_long_a_model_stays_is_no_business_of_a_request(field: str, value: o
 def test_tokenize_has_the_defaults_of_llama_server() -> None:
     parsed = parse_tokenize({"content": "x"})
     assert (parsed.content, parsed.add_special, parsed.parse_special, parsed.with_pieces) == (
-        "x",
+        ("x",),
         False,
         True,
         False,
     )
+    assert parse_tokenize({"content": ["x", 5, "y"]}).content == ("x", 5, "y")
+    assert parse_tokenize({}).content == ()
+    assert "'content'" in refusal(parse_tokenize, {"content": [True]}).message
 
 
 def test_tokenize_has_a_bound() -> None:
