@@ -2,7 +2,8 @@
 
 A *kind* is a slug that clients may match on and that never changes once released; the message is for people:
 lower-case, starts with "cannot", and carries the numbers. The body has the OpenAI shape with the `type` words of
-llama.cpp's server, so the official clients raise their own exception classes.
+llama.cpp's server, so the official clients raise their own exception classes. Anthropic's routes have a shape of their
+own: whoever answers there, an instance or the front, says so by `body_for`.
 
 Raise or return these; log them once, at the edge.
 """
@@ -145,3 +146,31 @@ def error_body(kind: str, status: int, message: str, details: dict[str, Any] | N
     }
     error.update(details or {})
     return {"error": error}
+
+
+# Anthropic's words, where they are others.
+_ANTHROPIC_TYPE = {
+    408: "timeout_error",
+    500: "api_error",
+    502: "api_error",
+    503: "overloaded_error",
+}
+_ANTHROPIC_PATH = "/v1/messages"
+
+
+def speaks_anthropic(path: str) -> bool:
+    """Whether a route, known or not, is one of Anthropic's. Slashes at the end do not matter."""
+    return path == _ANTHROPIC_PATH or path.startswith(_ANTHROPIC_PATH + "/")
+
+
+def body_for(path: str, body: dict[str, Any]) -> dict[str, Any]:
+    """An error's body in the shape that the clients of this route know."""
+    return anthropic_error(body) if speaks_anthropic(path) else body
+
+
+def anthropic_error(body: dict[str, Any]) -> dict[str, Any]:
+    """`{"type": "error", "error": {"type", "message", "details": {"error_code"}, ...}}`, with the kind as code."""
+    error = dict(body["error"])
+    status = error.pop("code")
+    error["type"] = _ANTHROPIC_TYPE.get(status, error["type"])
+    return {"type": "error", "error": error | {"details": {"error_code": error["kind"]}}}

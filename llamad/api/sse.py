@@ -34,3 +34,4 @@ class Framing:
 BARE = Framing()
 OPENAI = Framing(done=b"data: [DONE]\n\n")
 NAMED = Framing(frame=named_frame)
+ANTHROPIC = Framing(frame=named_frame, ping=named_frame({"type": "ping"}))

@@ -16,11 +16,12 @@ from llamad.child.conversations import Recordings
 from llamad.child.routes_about import Metrics, Models, Props, Slots
 from llamad.child.routes_generate import ChatCompletions, Completions, NativeCompletions
 from llamad.child.routes_lora import LoraAdapters
+from llamad.child.routes_messages import CountMessagesTokens, Messages
 from llamad.child.routes_model import ApplyTemplate, Detokenize, Health, NotServed, Tokenize
 from llamad.child.routes_stream import StreamReplay, StreamsLookup
 from llamad.child.service import Service
 from llamad.clock import Clock
-from llamad.errors import LlamadError, error_body
+from llamad.errors import LlamadError, body_for, error_body
 from llamad.wire.stream import LOOKUP_PATH, STREAM_PATH
 
 log = logging.getLogger(__name__)
@@ -35,8 +36,6 @@ NOT_SERVED = (
     "/reranking",
     "/infill",
     "/v1/responses",
-    "/v1/messages",
-    "/v1/messages/count_tokens",
     "/v1/chat/completions/input_tokens",
 )
 
@@ -66,6 +65,8 @@ def build_app(
         "/v1/completions": completions,
         "/completion": native,
         "/completions": native,
+        "/v1/messages": Messages(service, clock, ping_interval_s),
+        "/v1/messages/count_tokens": CountMessagesTokens(service),
         "/tokenize": Tokenize(service, piece),
         "/detokenize": Detokenize(service),
         "/apply-template": ApplyTemplate(service),
@@ -90,7 +91,7 @@ def build_app(
 
 
 async def _error(req: Request, resp: Response, error: LlamadError, params: dict[str, Any]) -> None:
-    _answer(resp, error.status, error.body())
+    _answer(req, resp, error.status, error.body())
     if error.retry_after_s is not None:
         resp.set_header("Retry-After", str(max(1, round(error.retry_after_s))))
 
@@ -100,16 +101,16 @@ async def _http_error(req: Request, resp: Response, error: falcon.HTTPError, par
     status = error.status_code
     kind, reason = _HTTP_REASONS.get(status, ("bad-request", error.title or ""))
     resp.set_headers(error.headers or {})
-    _answer(resp, status, error_body(kind, status, f"cannot {req.method} {req.path[:200]}: {reason}"))
+    _answer(req, resp, status, error_body(kind, status, f"cannot {req.method} {req.path[:200]}: {reason}"))
 
 
 async def _bug(req: Request, resp: Response, error: Exception, params: dict[str, Any]) -> None:
     log.error("cannot answer %s %s: a bug", req.method, req.path[:200], exc_info=error)
     message = f"cannot answer: an internal error ({type(error).__name__})"
-    _answer(resp, 500, error_body("internal", 500, message))
+    _answer(req, resp, 500, error_body("internal", 500, message))
 
 
-def _answer(resp: Response, status: int, body: dict[str, Any]) -> None:
+def _answer(req: Request, resp: Response, status: int, body: dict[str, Any]) -> None:
     resp.status = status
     resp.content_type = falcon.MEDIA_JSON
-    resp.data = msgspec.json.encode(body)
+    resp.data = msgspec.json.encode(body_for(req.path, body))

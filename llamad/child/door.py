@@ -24,7 +24,7 @@ import msgspec
 from falcon.asgi import Request
 
 from llamad.child.conversations import Recording, Recordings, RecordingState, Replay
-from llamad.errors import LlamadError, RequestError
+from llamad.errors import LlamadError, RequestError, body_for
 from llamad.wire.stream import ID_HEADER, TICKET_HEADER, parse_ticket
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class Door:
             self._check_token(scope)
             body = await self._read_body(scope, receive)
         except LlamadError as error:
-            await _refuse(send, error)
+            await _refuse(scope, send, error)
             return
         if body is None:
             return
@@ -90,7 +90,7 @@ class Door:
         try:
             recording = self._recordings.begin(ticket, id)
         except LlamadError as error:
-            await _refuse(send, error)
+            await _refuse(scope, send, error)
             return
         replay = recording.replay(0, caller=True)
         recording.task = asyncio.create_task(self._record(recording, exchange, scope))
@@ -170,7 +170,7 @@ async def _play(recording: Recording, replay: Replay, scope: Scope, receive: Rec
     except LlamadError as error:
         if recording.status:
             raise
-        await _refuse(send, error)
+        await _refuse(scope, send, error)
     finally:
         await replay.close()
 
@@ -195,9 +195,9 @@ def _too_large(size: int, limit: int) -> RequestError:
     )
 
 
-async def _refuse(send: Send, error: LlamadError) -> None:
+async def _refuse(scope: Scope, send: Send, error: LlamadError) -> None:
     """An answer without the application. The connection ends: the rest of the body is not wanted."""
-    body = msgspec.json.encode(error.body())
+    body = msgspec.json.encode(body_for(scope["path"], error.body()))
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),

@@ -6,7 +6,7 @@ from falcon.asgi import Request, Response
 
 from llamad.child.conversations import Recording, Recordings
 from llamad.child.door import exchange_of
-from llamad.child.routes_generate import SSE_HEADERS
+from llamad.child.generating import SSE_HEADERS
 from llamad.errors import RequestError
 from llamad.wire.stream import TICKET_HEADER, Status, encode, parse_ticket, parse_tickets
 

@@ -17,13 +17,13 @@ from collections.abc import Awaitable, Callable
 from enum import Enum
 
 import falcon.asgi
-import msgspec
 
 from llamad.errors import LlamadError
 from llamad.proxy.connection import Connection, UpstreamBroke
 from llamad.proxy.heads import answer_headers
 from llamad.proxy.meter import Meter
 from llamad.proxy.pool import Pool
+from llamad.proxy.refusals import error_frame
 from llamad.proxy.sink import Sink
 
 log = logging.getLogger(__name__)
@@ -49,14 +49,20 @@ class AnswerCut(asyncio.CancelledError):
 
 
 class Answer:
-    """An open exchange as an async iterator of body chunks. `end` may be called on every way out."""
+    """An open exchange as an async iterator of body chunks. `end` may be called on every way out.
 
-    def __init__(self, pool: Pool, address: str, connection: Connection, reason: Reason) -> None:
+    `path`: the route that it answers, whose shape an error has.
+    """
+
+    def __init__(
+        self, pool: Pool, address: str, connection: Connection, reason: Reason, path: str = ""
+    ) -> None:
         self._pool = pool
         self._address = address
         self._connection = connection
         self._reason = reason
         self._sink: Sink | None = None
+        self._path = path
         self._last_two = b""
         self._ended = False
         self.status = connection.status
@@ -141,7 +147,7 @@ class Answer:
         log.warning("%s (after %d bytes)", error.message, self.sent_bytes)
         if not self._can_frame:
             raise AnswerCut(error.message)
-        return self._end_of_event() + b"data: " + msgspec.json.encode(error.body()) + b"\n\n"
+        return self._end_of_event() + error_frame(self._path, error)
 
     def _end_of_event(self) -> bytes:
         """The blank line that an event cut short lacks, so that the error is an event of its own."""

@@ -13,7 +13,6 @@ from typing import Any
 
 import falcon
 import falcon.asgi
-import msgspec
 
 from llamad import __version__
 from llamad.errors import LlamadError, error_body
@@ -21,11 +20,12 @@ from llamad.proxy import handlers
 from llamad.proxy.conversations import Lookup, Stream
 from llamad.proxy.cors import Said
 from llamad.proxy.door import Door
-from llamad.proxy.heads import request_id_of
+from llamad.proxy.heads import id_headers, request_id_of
 from llamad.proxy.lease import LeaseClient
 from llamad.proxy.lookup import INFERENCE_PATHS, TEXT_PATHS
 from llamad.proxy.orphans import Orphans
 from llamad.proxy.pool import Pool
+from llamad.proxy.refusals import refusal
 from llamad.proxy.relay import InstanceRelay, SupervisorRelay
 from llamad.proxy.request import (
     CLEANUP_KEY,
@@ -78,7 +78,7 @@ class Front:
             return
         scope[REQUEST_ID_KEY] = request_id_of(_request_id_given(scope))
         if scope["method"] == "OPTIONS":
-            await _send_plain(send, 200, b"", self._door.preflight_headers(scope), scope[REQUEST_ID_KEY])
+            await _send_plain(send, 200, b"", self._door.preflight_headers(scope), scope)
             return
         with ExitStack() as cleanup:
             scope[CLEANUP_KEY] = cleanup
@@ -89,7 +89,7 @@ class Front:
                 if first["type"] == "http.disconnect":
                     raise cut_short(0)
             except LlamadError as error:
-                await _send_error(send, error, scope[REQUEST_ID_KEY], self._door.browser_headers(scope))
+                await _send_error(send, error, scope, self._door.browser_headers(scope))
                 return
             await self._falcon(scope, _replay(first, receive), send)
 
@@ -108,7 +108,8 @@ class _Marks:
     async def process_response(
         self, req: Request, resp: falcon.asgi.Response, resource: object, req_succeeded: bool
     ) -> None:
-        resp.set_header("x-request-id", req.id)
+        for name, value in id_headers(req.path, req.id):
+            resp.set_header(name, value)
         if resp.get_header("server") is None:
             resp.set_header("server", SERVER)
         if POSITION_KEY in req.scope:
@@ -178,7 +179,7 @@ def _add_routes(
 async def _answer_llamad_error(
     req: Request, resp: falcon.asgi.Response, error: LlamadError, params: dict[str, Any]
 ) -> None:
-    handlers.answer_json(resp, error.status, msgspec.json.encode(error.body()))
+    handlers.answer_json(resp, error.status, refusal(req.path, error.body()))
     for name, value in error_headers(error):
         resp.set_header(name, value)
 
@@ -195,7 +196,7 @@ async def _answer_falcon_error(
         kind, message = "bad-request", f"cannot take the request: {error.description or error.title}"
     resp.set_headers(error.headers or {})
     body = error_body(kind, error.status_code, message)
-    handlers.answer_json(resp, error.status_code, msgspec.json.encode(body))
+    handlers.answer_json(resp, error.status_code, refusal(req.path, body))
 
 
 async def _answer_unexpected(
@@ -203,22 +204,22 @@ async def _answer_unexpected(
 ) -> None:
     log.error("cannot answer request %s", req.id, exc_info=error)
     body = error_body("internal", 500, f"cannot answer: internal error, request id {req.id}")
-    handlers.answer_json(resp, 500, msgspec.json.encode(body))
+    handlers.answer_json(resp, 500, refusal(req.path, body))
 
 
-async def _send_error(send: Send, error: LlamadError, request_id: str, more: Said) -> None:
-    body = msgspec.json.encode(error.body())
+async def _send_error(send: Send, error: LlamadError, scope: dict[str, Any], more: Said) -> None:
+    body = refusal(scope["path"], error.body())
     headers = [("content-type", "application/json"), *error_headers(error), *more]
-    await _send_plain(send, error.status, body, headers, request_id)
+    await _send_plain(send, error.status, body, headers, scope)
 
 
-async def _send_plain(send: Send, status: int, body: bytes, headers: Said, request_id: str) -> None:
+async def _send_plain(send: Send, status: int, body: bytes, headers: Said, scope: dict[str, Any]) -> None:
     """An answer without Falcon."""
     said = [
         *headers,
         ("content-length", str(len(body))),
         ("server", SERVER),
-        ("x-request-id", request_id),
+        *id_headers(scope["path"], scope[REQUEST_ID_KEY]),
     ]
     encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in said]
     await send({"type": "http.response.start", "status": status, "headers": encoded})

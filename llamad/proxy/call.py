@@ -24,6 +24,7 @@ class Call:
     """All that it takes to send a request, as often as need be. `conversation` "": it ends with its client."""
 
     method: str
+    path: str
     target: bytes
     headers: list[Header]
     request_id: str
@@ -38,6 +39,7 @@ class Call:
         scope = req.scope
         return cls(
             method=scope["method"],
+            path=scope["path"],
             target=target_of(scope["raw_path"], scope["query_string"]),
             headers=scope["headers"],
             request_id=req.id,

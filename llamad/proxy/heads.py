@@ -9,6 +9,7 @@ import re
 import uuid
 from collections.abc import Iterable
 
+from llamad.errors import speaks_anthropic
 from llamad.proxy import cors
 from llamad.wire.policy import CLIENT_HEADER
 from llamad.wire.stream import TICKET_HEADER
@@ -51,6 +52,12 @@ def request_id_of(given: str | None) -> str:
     if given and _SANE_REQUEST_ID.fullmatch(given):
         return given
     return uuid.uuid4().hex
+
+
+def id_headers(path: str, request_id: str) -> list[tuple[str, str]]:
+    """How an answer says its request's id. Anthropic's clients know it by another name."""
+    names = ("x-request-id", "request-id") if speaks_anthropic(path) else ("x-request-id",)
+    return [(name, request_id) for name in names]
 
 
 def request_head(

@@ -36,13 +36,28 @@ INFERENCE_PATHS = (
     "/detokenize",
     "/apply-template",
     "/v1/responses",
+    "/responses",
     "/v1/messages",
     "/v1/chat/completions/input_tokens",
+    "/chat/completions/input_tokens",
+    "/v1/responses/input_tokens",
+    "/responses/input_tokens",
     "/v1/messages/count_tokens",
 )
 
 # What they take is text, not a request to generate: it follows no rules and takes no slot.
-TEXT_PATHS = frozenset(("/tokenize", "/detokenize", "/apply-template"))
+TEXT_PATHS = frozenset(
+    (
+        "/tokenize",
+        "/detokenize",
+        "/apply-template",
+        "/v1/chat/completions/input_tokens",
+        "/chat/completions/input_tokens",
+        "/v1/responses/input_tokens",
+        "/responses/input_tokens",
+        "/v1/messages/count_tokens",
+    )
+)
 
 _TRUE = {"true", "1", "on", "yes"}
 _FALSE = {"false", "0", "off", "no"}

@@ -25,6 +25,7 @@ from llamad.errors import LlamadError, RequestError, error_body
 from llamad.proxy.answer import Answer
 from llamad.proxy.call import Run
 from llamad.proxy.lease import Notice
+from llamad.proxy.refusals import framed, refusal
 from llamad.proxy.sink import Sink
 from llamad.wire import lease as wire
 
@@ -139,17 +140,18 @@ class WaitingAnswer:
         answer = self._run.answer
         if answer is None or not (answer.is_event_stream and answer.status == 200):
             self._over = True
-            return b"data: " + await self._outcome(answer) + b"\n\n"
+            return framed(self._run.call.path, await self._outcome(answer))
         answer.goes_by(self._sink)
         return await answer.__anext__()
 
     async def _outcome(self, answer: Answer | None) -> bytes:
         """One line of JSON in the place of a stream."""
+        path = self._run.call.path
         try:
             await self._opening
         except LlamadError as error:
             log.info("%s (told in a stream)", error.message)
-            return msgspec.json.encode(error.body())
+            return refusal(path, error.body())
         assert answer is not None
         text = bytearray()
         async for chunk in answer:
@@ -160,4 +162,4 @@ class WaitingAnswer:
             return msgspec.json.encode(msgspec.json.decode(text))
         except msgspec.DecodeError:
             message = f"cannot answer as a stream: the instance answered with status {answer.status}"
-            return msgspec.json.encode(error_body("no-stream", answer.status, message))
+            return refusal(path, error_body("no-stream", answer.status, message))

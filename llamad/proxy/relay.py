@@ -113,7 +113,8 @@ class InstanceRelay:
                     raise error from None
                 avoid, ticket = lease.child, lease.ticket
                 continue
-            run.answer = Answer(self._pool, lease.address, connection, partial(_instance_died, lease))
+            reason = partial(_instance_died, lease)
+            run.answer = Answer(self._pool, lease.address, connection, reason, call.path)
             run.answer.meter = Meter(len(call.body)) if call.metered else None
             return
 
