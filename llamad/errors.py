@@ -31,6 +31,8 @@ TYPE_BY_STATUS = {
     503: "unavailable_error",
     504: "timeout_error",
 }
+# Where they have a word of their own for what went wrong.
+TYPE_BY_KIND = {"exceed-context-size": "exceed_context_size_error"}
 
 
 class LlamadError(Exception):
@@ -141,7 +143,7 @@ def error_body(kind: str, status: int, message: str, details: dict[str, Any] | N
     error: dict[str, Any] = {
         "code": status,
         "message": message,
-        "type": TYPE_BY_STATUS.get(status, "server_error"),
+        "type": TYPE_BY_KIND.get(kind) or TYPE_BY_STATUS.get(status, "server_error"),
         "kind": kind,
     }
     error.update(details or {})

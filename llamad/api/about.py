@@ -70,15 +70,21 @@ def slot(view: SlotView) -> dict[str, Any]:
 
 def _request(view: SlotView, asked: GenerateRequest) -> dict[str, Any]:
     remaining = asked.max_tokens - view.predicted_tokens if asked.max_tokens >= 0 else -1
+    busy = view.request is not None
     params = outline(Generation.of(asked), stream=False)
     del params["stream"]  # The engine does not know how its output travels.
     return {
-        "n_prompt_tokens": view.prompt_tokens + view.predicted_tokens,
-        "n_prompt_tokens_processed": view.prompt_tokens - view.cached_tokens,
+        "n_prompt_tokens": view.prompt_tokens + view.predicted_tokens if busy else view.cached_tokens,
+        "n_prompt_tokens_processed": max(0, view.prompt_tokens - view.cached_tokens),
         "n_prompt_tokens_cache": view.cached_tokens,
         "params": params,
         "next_token": [
-            {"has_next_token": True, "n_remain": remaining, "n_decoded": view.predicted_tokens},
+            {
+                "has_next_token": busy,
+                "has_new_line": view.has_new_line,
+                "n_remain": remaining,
+                "n_decoded": view.predicted_tokens,
+            },
         ],
     }
 

@@ -181,8 +181,11 @@ class CompletionDialect(Completed):
         return [self._chunk([_choice(index, "", None)]) | prompt_progress(progress)]
 
     def ending(self, index: int, finished: Finished) -> list[dict[str, Any]]:
-        """No text, and the finish reason."""
-        return [self._chunk([_choice(index, "", finished.reason)]) | self._ending_costs(finished)]
+        """No text, and the finish reason; with what it cost, as in llama-server, where no chunk of usage follows."""
+        costs = self._ending_costs(finished)
+        if not self._include_usage:
+            costs["usage"] = usage([finished.timings])
+        return [self._chunk([_choice(index, "", finished.reason)]) | costs]
 
 
 def _choice(

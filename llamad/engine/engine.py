@@ -403,16 +403,13 @@ def _as_failure(error: Exception) -> LlamadError:
 
 
 def _view(slot: Slot[Task], n_ctx: int) -> SlotView:
-    task = slot.holder
-    if task is None:
-        return SlotView(slot.id, State.IDLE.value, n_ctx, None, 0, len(slot.cached), 0)
-    return SlotView(
-        slot.id,
-        slot.state.value,
-        n_ctx,
-        task.id,
-        len(task.request.tokens),
-        task.n_cached,
-        task.n_predicted,
-        task.request,
-    )
+    task, last = slot.holder, slot.last
+    if task is not None:
+        n_prompt, n_cached = len(task.request.tokens), task.n_cached
+        shown = (task.id, n_prompt, n_cached, task.n_predicted, task.request, task.has_new_line)
+        return SlotView(slot.id, slot.state.value, n_ctx, *shown)
+    n_cached = len(slot.cached)
+    if last is None:
+        return SlotView(slot.id, State.IDLE.value, n_ctx, None, 0, n_cached, 0)
+    shown_last = (None, 0, n_cached, last.n_predicted, last.request, last.has_new_line)
+    return SlotView(slot.id, State.IDLE.value, n_ctx, *shown_last)

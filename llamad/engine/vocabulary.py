@@ -264,7 +264,7 @@ class EngineSettings:
 
 @dataclass(frozen=True, slots=True)
 class SlotView:
-    """One slot as `/slots` shows it."""
+    """One slot as `/slots` shows it. `asked`: its request, or when idle the one before."""
 
     id: int
     state: str
@@ -274,6 +274,7 @@ class SlotView:
     cached_tokens: int
     predicted_tokens: int
     asked: GenerateRequest | None = None
+    has_new_line: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,9 @@ def test_a_slot_tells_of_its_request() -> None:
     asked = GenerateRequest(9, (1,) * 10, max_tokens=8, sampling=SamplingParams(temperature=0.5))
     busy = slot(SlotView(1, "generating", 128, 9, 10, 4, 5, asked))
     assert (busy["is_processing"], busy["id_task"]) == (True, 9)
-    assert busy["next_token"] == [{"has_next_token": True, "n_remain": 3, "n_decoded": 5}]
+    assert busy["next_token"] == [
+        {"has_next_token": True, "has_new_line": False, "n_remain": 3, "n_decoded": 5}
+    ]
     assert busy["n_prompt_tokens"] == 15
     assert (busy["n_prompt_tokens_processed"], busy["n_prompt_tokens_cache"]) == (6, 4)
     assert (busy["params"]["temperature"], busy["params"]["n_predict"]) == (0.5, 8)
