@@ -39,6 +39,8 @@ class Generation:
     extras: Extras = field(default_factory=Extras)
     adapters: Adapters | None = None
     n: int = 1
+    n_keep: int = 0
+    n_discard: int = 0
 
     def request(
         self, number: int, tokens: tuple[int, ...], family: int = 0, place: int = 0
@@ -61,6 +63,8 @@ class Generation:
             self.extras.progress,
             self.adapters,
             family,
+            self.n_keep,
+            self.n_discard,
         )
 
     @classmethod
@@ -98,6 +102,8 @@ def parse_generation(fields: Fields, defaults: Generation, vocabulary: Vocabular
         extras=parse_extras(fields),
         adapters=_adapters(fields, defaults.adapters),
         n=fields.integer("n" if fields.raw("n_cmpl") is None else "n_cmpl", defaults.n, 1, N_MAX),
+        n_keep=fields.integer("n_keep", defaults.n_keep, -1, TOKENS_MAX),
+        n_discard=fields.integer("n_discard", defaults.n_discard, 0, TOKENS_MAX),
     )
 
 

@@ -113,7 +113,7 @@ class NativeDialect:
             "generation_settings": self._settings | {"seed": finished.seed},
             "prompt": self._prompts[index].text,
             "has_new_line": self._has_new_line[index],
-            "truncated": False,
+            "truncated": finished.truncated,
             "stop_type": _stop_type(finished),
             "stopping_word": finished.stop_word,
             "tokens_cached": cost.cached_tokens,

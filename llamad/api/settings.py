@@ -38,8 +38,8 @@ def outline(generation: Generation, *, stream: bool) -> dict[str, Any]:
     return _sampling(generation.sampling) | {
         "max_tokens": generation.max_tokens,
         "n_predict": generation.max_tokens,
-        "n_keep": 0,
-        "n_discard": 0,
+        "n_keep": generation.n_keep,
+        "n_discard": generation.n_discard,
         "stream": stream,
         "n_probs": wanted.n if wanted else 0,
         "post_sampling_probs": wanted is not None and wanted.after_sampling,

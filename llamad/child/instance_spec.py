@@ -41,6 +41,7 @@ _ENGINE_OPTIONS = {
     "mmap": "use_mmap",
     "mlock": "use_mlock",
     "swa-full": "swa_full",
+    "context-shift": "context_shift",
     "embeddings": "embedding",
     "split-mode": "split_mode",
     "main-gpu": "main_gpu",
@@ -177,6 +178,7 @@ def _defaults(options: Mapping[str, Any]) -> Generation:
     return Generation(
         max_tokens=_typed("n-predict", options.get("n-predict", -1), int),
         cache_prompt=_typed("cache-prompt", options.get("cache-prompt", True), bool),
+        n_keep=_typed("keep", options.get("keep", 0), int),
         sampling=sampling,
     )
 

@@ -88,7 +88,7 @@ class Service:
     @property
     def n_ctx(self) -> int:
         """Tokens that one request may have, its answer included."""
-        return self.facts.n_ctx_slot
+        return self.facts.n_prompt_max
 
     @property
     def idle(self) -> bool:
@@ -101,7 +101,7 @@ class Service:
 
     async def prompt_tokens(self, prompt: Prompt) -> tuple[int, ...]:
         """Token ids of a prompt. Raises RequestError for one that cannot fit the context."""
-        chars, n_ctx = prompt_chars(prompt), self.facts.n_ctx_slot
+        chars, n_ctx = prompt_chars(prompt), self.n_ctx
         if chars > n_ctx * TOKEN_CHARS_MAX:
             raise RequestError(
                 f"cannot fit a prompt of {chars} characters into a context of {n_ctx} tokens",

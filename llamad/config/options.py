@@ -14,6 +14,7 @@ from functools import cache
 from types import MappingProxyType
 
 from llamad.config import (
+    rows_cache,
     rows_daemon,
     rows_endpoints,
     rows_front,
@@ -32,6 +33,7 @@ ROWS: tuple[Option, ...] = (
     *rows_front.ROWS,
     *rows_instance.ROWS,
     *rows_lora.ROWS,
+    *rows_cache.ROWS,
     *rows_sampling.ROWS,
     *rows_endpoints.ROWS,
     *rows_model.ROWS,

@@ -84,6 +84,10 @@ class Backend(Protocol):
         """Let `target`, of which nothing is held, begin with the first `count` positions of `source`."""
         ...
 
+    def shift(self, sequence: int, begin: int, count: int) -> None:
+        """Remove `count` positions from `begin` on, and move what is behind them down to there."""
+        ...
+
     def clear(self, sequence: int) -> None:
         """Forget a sequence."""
         ...

@@ -62,8 +62,8 @@ def check_request(request: GenerateRequest, facts: ModelFacts) -> RequestError |
     n_prompt = len(request.tokens)
     if n_prompt == 0:
         return RequestError("cannot answer an empty prompt: it has 0 tokens", kind="empty-prompt")
-    if n_prompt >= facts.n_ctx_slot:
-        return context_full(n_prompt, facts.n_ctx_slot)
+    if n_prompt >= facts.n_prompt_max:
+        return context_full(n_prompt, facts.n_prompt_max)
     if request.id_slot >= facts.n_slots:
         return RequestError(f"cannot use slot {request.id_slot}: there are {facts.n_slots}, counted from 0")
     return check_adapters(request.adapters or (), facts) or _check_token_ids(request, facts.n_vocab)

@@ -224,7 +224,7 @@ class Engine:
     def _take_in(self, job: Job) -> None:
         request = job.request
         try:
-            task = Task(request, job.sampler or self._sampler(request), self.facts.n_ctx_slot)
+            task = Task(request, job.sampler or self._sampler(request), self.facts)
         except Exception as error:  # noqa: BLE001 - one request's fault must not end the instance
             self._turn_away(request.id, error)
         else:
@@ -240,6 +240,7 @@ class Engine:
         """Evaluate what one plan says, in as many decode calls as the memory makes necessary."""
         self._pool.start()
         now = self._clock()
+        self._pool.shift()
         for slot in self._pool.open(self._counts.steps, now):
             self._say(slot.task.progress(len(slot.cached), now))
         step = plan.plan(self._pool.needs(), self._backend.n_step, self._n_prompt_beside)
@@ -347,7 +348,7 @@ class Engine:
         elif slot.task.n_predicted == 0:
             self._fail(slot, checks.context_full(len(slot.task.tokens), share.start))
         else:
-            self._say(slot.task.end("length", self._clock()))
+            self._say(slot.task.cut(self._clock()))
             self._finish(slot)
         return ()
 

@@ -129,6 +129,8 @@ class LlamaBackend:
         )
         self._copies_parts = settings.kv_unified and keeps_all
         self.facts = self._read_facts(settings)
+        if settings.context_shift and not self.facts.shifts:
+            log.warning("context-shift is off: the memory of this model cannot be shifted")
         n_ctx, n_vocab = self.facts.n_ctx, self.facts.n_vocab
         self._batch = _Batch(self.n_step, n_ctx, self.facts.n_slots)
         self._samplers = Samplers(self._vocab, n_vocab)
@@ -199,6 +201,10 @@ class LlamaBackend:
         """Shares the cells where they are in one place; else llama.cpp copies them with the next decode."""
         whole = count == self._short.pos_max(self._memory, source) + 1
         lib.llama_memory_seq_cp(self._memory, source, target, -1 if whole else 0, -1 if whole else count)
+
+    def shift(self, sequence: int, begin: int, count: int) -> None:
+        lib.llama_memory_seq_rm(self._memory, sequence, begin, begin + count)
+        lib.llama_memory_seq_add(self._memory, sequence, begin + count, -1, -count)
 
     def clear(self, sequence: int) -> None:
         lib.llama_memory_seq_rm(self._memory, sequence, -1, -1)
@@ -283,6 +289,7 @@ class LlamaBackend:
             adapters=self._loras.facts,
             ftype=(lib.llama_ftype_name(lib.llama_model_ftype(model)) or b"").decode(errors="replace"),
             vocab_type=lib.llama_vocab_type(vocab),
+            shifts=settings.context_shift and bool(lib.llama_memory_can_shift(self._memory)),
         )
 
     def _special(self, token: int) -> str:

@@ -32,6 +32,7 @@ class Pool:
 
     def __init__(self, backend: Backend) -> None:
         facts = backend.facts
+        self._backend = backend
         self._n_ctx = facts.n_ctx
         self._shared = facts.n_ctx_slot * facts.n_slots > facts.n_ctx
         self._waiting: deque[Task] = deque()
@@ -78,6 +79,20 @@ class Pool:
                 self._starts += 1
                 slot.assign(task, self._starts)
 
+    def shift(self) -> None:
+        """Where a request has filled its context, and more is to come: drop a part of it, in the memory too."""
+        for slot in self.busy:
+            task = slot.task
+            if not task.overflows:
+                continue
+            begin, count = task.shift()
+            if slot.state is State.GENERATING and slot.shares:
+                # Moving cells would move them for others: what is left is evaluated anew.
+                slot.restart()
+            elif slot.state is State.GENERATING:
+                self._backend.shift(slot.id, begin, count)
+                slot.shift(begin, count)
+
     def open(self, step: int, now: float) -> list[Slot[Task]]:
         """Settle for each STARTED slot what may stay in its memory, and remove the rest; these slots.
 
@@ -106,7 +121,7 @@ class Pool:
         siblings = [slot for slot in waiting if slot.task.can_follow(leader.task)]
         for slot in siblings:
             self._recall.copy(leader, slot)
-            slot.follow()
+            slot.follow(leader.n_exact)
             slot.task.start(slot.id, len(slot.cached), now)
         return siblings
 
@@ -146,12 +161,10 @@ class Pool:
         busy = self.busy
         if not busy or not self._shared:
             return True
-        used, families = 0, set[int]()
-        for each in (*(slot.task for slot in busy), task):
-            family = each.request.family
-            # The prompt of a family is in the memory once.
-            used += each.n_predicted if family in families else len(each.tokens)
-            families |= {family} - {0}
+        # Who waits for a sibling's prompt, or is about to, takes none of its own for it.
+        used = sum(len(slot.task.tokens) for slot in busy if slot.state is not State.WAIT_OTHER)
+        follows = any(task.can_follow(slot.task) for slot in busy if slot.state is not State.GENERATING)
+        used += 0 if follows else len(task.tokens)
         return used + self._n_ctx // _GROWTH_PART <= self._n_ctx
 
     def _choose(self, task: Task, idle: list[Slot[Task]]) -> Slot[Task] | None:

@@ -35,12 +35,12 @@ class Recall:
     def copy(self, source: Slot[Task], target: Slot[Task]) -> None:
         """Let a slot have all that another has."""
         self._backend.clear(target.id)
-        self._backend.copy(source.id, target.id, len(source.cached))
+        self._share(source, target, len(source.cached))
 
     def forget(self, slot: Slot[Task]) -> None:
         """Remove everything a slot has in the memory."""
         self._backend.clear(slot.id)
-        slot.cached.clear()
+        slot.keep(0)
 
     def _borrow(self, slot: Slot[Task], at_least: int) -> bool:
         """Share another slot's beginning, if at least so much of it is wanted."""
@@ -49,14 +49,18 @@ class Recall:
         if n_past < at_least or not self._backend.can_copy(lender.id, n_past):
             return False
         self.forget(slot)
-        self._backend.copy(lender.id, slot.id, n_past)
-        slot.cached[:] = lender.cached[:n_past]
+        self._share(lender, slot, n_past)
+        slot.have(lender.cached[:n_past], n_past)
         return True
+
+    def _share(self, source: Slot[Task], target: Slot[Task], count: int) -> None:
+        self._backend.copy(source.id, target.id, count)
+        source.shares = target.shares = True
 
     def _reusable(self, slot: Slot[Task], holder: Slot[Task]) -> int:
         """How much of what `holder` has would do for the request in `slot`."""
         task, n_held = slot.task, len(holder.cached)
-        n_common = prefix.common(usable(holder, task), task.tokens)
+        n_common = min(prefix.common(usable(holder, task), task.tokens), holder.n_exact)
         if task.repeatable and not prefix.is_steady(n_common, len(task.tokens), n_held):
             return 0
         backend = self._backend

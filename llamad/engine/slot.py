@@ -110,6 +110,10 @@ class Slot(Generic[T]):
         self.cached: list[int] = []
         self.adapters: Adapters = ()
         """What `cached` was evaluated with."""
+        self.n_exact = 0
+        """So many of `cached` were evaluated where they stand, after those before them; the rest was moved there."""
+        self.shares = False
+        """Some of it may be in cells that belong to another slot, too: those cannot be moved."""
         self.used_at_step = -1
         """The step that last touched the slot, -1 before the first: the order of eviction."""
         self.started_order = 0
@@ -147,23 +151,41 @@ class Slot(Generic[T]):
     def open(self, n_past: int) -> None:
         """Settle that the first `n_past` tokens of the memory stay, as a prefix of this request."""
         self._move(Event.OPEN)
-        del self.cached[n_past:]
+        self.keep(n_past)
         self.adapters = self.task.adapters
+
+    def keep(self, n_past: int) -> None:
+        """Only the first `n_past` tokens of the memory are there any more."""
+        del self.cached[n_past:]
+        self.n_exact = min(self.n_exact, n_past)
+        self.shares = self.shares and n_past > 0
+
+    def shift(self, begin: int, count: int) -> None:
+        """What is behind `count` tokens from `begin` on stands in their place now; the request's tokens, too."""
+        del self.cached[begin : begin + count]
+        self.n_exact = min(self.n_exact, begin)
 
     def wait(self) -> None:
         """Wait for a sibling's prompt; the slot's own memory is gone."""
         self._move(Event.WAIT)
-        self.cached.clear()
+        self.keep(0)
 
-    def follow(self) -> None:
+    def follow(self, n_exact: int) -> None:
         """All of the prompt is in the memory now, copied from a sibling."""
         self._move(Event.FOLLOW)
-        self.cached[:] = self.task.tokens
+        self.have(self.task.tokens, n_exact)
         self.adapters = self.task.adapters
+
+    def have(self, tokens: Sequence[int], n_exact: int) -> None:
+        """These tokens are what the memory has now."""
+        self.cached[:] = tokens
+        self.n_exact = n_exact
 
     def advance(self, count: int) -> None:
         """The next `count` pending tokens are in the memory now."""
         n_past = len(self.cached)
+        if self.n_exact == n_past:
+            self.n_exact += count
         self.cached.extend(self.task.tokens[n_past : n_past + count])
         if self.state is State.PROCESSING_PROMPT and self.n_pending == 0:
             self._move(Event.PROMPT_END)

@@ -6,6 +6,9 @@ text that is held back, the clock readings. What the context's memory has of it 
 
 from __future__ import annotations
 
+import math
+
+from llamad.engine import shift
 from llamad.engine.logprobs import Held
 from llamad.engine.sampling import Sampler
 from llamad.engine.text import TextStream
@@ -14,6 +17,7 @@ from llamad.engine.vocabulary import (
     Finished,
     GenerateRequest,
     Likelihood,
+    ModelFacts,
     Progress,
     Text,
     Timings,
@@ -21,21 +25,24 @@ from llamad.engine.vocabulary import (
 
 
 class Task:
-    """`tokens`: the prompt and what was generated after it, evaluated with `adapters`.
+    """`tokens`: the prompt and what was generated after it, without what a shift has dropped, evaluated with `adapters`.
 
     `reason` is set when the answer is complete.
     """
 
-    def __init__(self, request: GenerateRequest, sampler: Sampler, n_ctx: int) -> None:
-        """`n_ctx`: the most tokens the sequence may have."""
+    def __init__(self, request: GenerateRequest, sampler: Sampler, facts: ModelFacts) -> None:
         self.request = request
         self.tokens = list(request.tokens)
         self.adapters = request.adapters or ()
         self.sampler = sampler
         self.reason: str | None = None
+        self.truncated = False
         self.n_predicted = 0
         self.n_cached = 0
-        self._n_ctx = n_ctx
+        self._n_ctx, self._shifts = facts.n_ctx_slot, facts.shifts
+        # Without a limit an answer that shifts would go on for ever.
+        self._n_total_max = max(facts.n_ctx_slot, facts.n_ctx_train) if request.max_tokens < 0 else math.inf
+        self._n_kept = shift.keep(request.n_keep, len(request.tokens), facts.n_ctx_slot, facts.add_bos)
         self._stream = TextStream(request.stop)
         self._n_sent = 0
         self._likelihoods: Held[Likelihood] = Held()
@@ -45,6 +52,18 @@ class Task:
         self.has_new_line = False
         self._started_at: float | None = None
         self._first_token_at: float | None = None
+        if self.overflows:
+            self._drop(shift.overlong(len(self.tokens), self._n_kept, self._n_ctx))
+        self._n_prompt = len(self.tokens)
+
+    @property
+    def overflows(self) -> bool:
+        """Has it more tokens than the context, and may it go on?"""
+        return self._shifts and len(self.tokens) >= self._n_ctx
+
+    def shift(self) -> tuple[int, int]:
+        """Drop a part of the tokens: where it began, and how many they were."""
+        return self._drop(shift.discard(len(self.tokens), self._n_kept, self.request.n_discard))
 
     @property
     def id(self) -> int:
@@ -97,25 +116,36 @@ class Task:
         self.reason = reason
         return self._text(before + self._stream.flush(), now, last=True)
 
+    def cut(self, now: float) -> Text | None:
+        """There is no room for more: complete the answer as `end` does."""
+        self.truncated = True
+        return self.end("length", now)
+
     def progress(self, processed: int, now: float) -> Progress | None:
         """`processed` tokens of the prompt are in the memory: what there is to tell of that, if it is wanted."""
-        total = len(self.request.tokens)
+        total = self._n_prompt
         if not self.request.tell_progress or self.n_predicted or processed > total:
             return None
         return Progress(self.id, total, self.n_cached, processed, self._timings(now).prompt_ms)
 
     def finished(self, now: float) -> Finished:
         """The last word."""
-        reason, ids = self.reason or "stop", tuple(self._unreported)
         return Finished(
-            self.id, reason, self._stop_word, self._timings(now), self._slot, self.sampler.seed, ids
+            self.id,
+            self.reason or "stop",
+            self._stop_word,
+            self._timings(now),
+            self._slot,
+            self.sampler.seed,
+            ids=tuple(self._unreported),
+            truncated=self.truncated,
         )
 
     def _timings(self, now: float) -> Timings:
         started = now if self._started_at is None else self._started_at
         first = now if self._first_token_at is None else self._first_token_at
         return Timings(
-            prompt_tokens=len(self.request.tokens),
+            prompt_tokens=self._n_prompt,
             cached_tokens=self.n_cached,
             prompt_ms=(first - started) * 1000,
             predicted_tokens=self.n_predicted,
@@ -125,7 +155,18 @@ class Task:
 
     def _is_full(self) -> bool:
         limit = self.request.max_tokens
-        return 0 <= limit <= self.n_predicted or len(self.tokens) >= self._n_ctx
+        if 0 <= limit <= self.n_predicted:
+            return True
+        full = not self._shifts and len(self.tokens) >= self._n_ctx
+        endless = len(self.request.tokens) + self.n_predicted >= self._n_total_max
+        self.truncated |= full or endless
+        return full or endless
+
+    def _drop(self, count: int) -> tuple[int, int]:
+        begin = self._n_kept
+        del self.tokens[begin : begin + count]
+        self.truncated = True
+        return begin, count
 
     def _is_late(self, text: str, now: float) -> bool:
         limit_ms, first = self.request.time_limit_ms, self._first_token_at

@@ -13,6 +13,8 @@ SEED_RANDOM = 0xFFFFFFFF
 
 SAMPLERS = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")
 """llama-server's samplers in its default order. Beside these there are `adaptive_p` and `infill`."""
+SHIFTED_CONTEXTS_MAX = 64
+"""How many contexts long a prompt may be where the oldest part of it is dropped."""
 DRY_BREAKERS = ("\n", ":", '"', "*")
 
 
@@ -92,7 +94,9 @@ class GenerateRequest:
     after its first token. `tell_timings`: with each Text; `tell_progress`: a Progress for each part of the prompt.
     `adapters`: None for the model's default, for which the engine takes none of them;
     `child.resident` knows better. `family` is the id of the first of several requests with the same prompt, the same for
-    all of them: the prompt is evaluated once. 0 for a request alone.
+    all of them: the prompt is evaluated once. 0 for a request alone. Where the model `shifts`, a request that is longer than
+    the context keeps its first `n_keep` tokens (< 0: its prompt), and drops `n_discard` behind them at a time (0: half of
+    the rest).
     """
 
     id: int
@@ -109,6 +113,8 @@ class GenerateRequest:
     tell_progress: bool = False
     adapters: Adapters | None = None
     family: int = 0
+    n_keep: int = 0
+    n_discard: int = 0
 
     @property
     def is_sibling(self) -> bool:
@@ -186,7 +192,8 @@ class Finished:
 
     `reason`: `stop` (end of generation or a stop string, then `stop_word`), `length` (max_tokens or the context).
     `seed` is the one that was used, also where SEED_RANDOM was asked for: sending it again repeats the draws. `ids`: tokens
-    that came after the last Text and made no more text of their own.
+    that came after the last Text and made no more text of their own. `truncated`: the context was too small for all of
+    it, so the answer ends, or the oldest part was dropped.
     """
 
     id: int
@@ -196,6 +203,7 @@ class Finished:
     slot: int
     seed: int = 0
     ids: tuple[int, ...] = ()
+    truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +243,7 @@ class EngineSettings:
     `n_gpu_layers` -1: all. `cache_type_k/v`: ggml type names (`f16`, `q8_0`, ...). `threads` <= 0: the cores this
     process may run on. `devices`: names of GPUs, () for all, ("none",) for none of them. `split_mode`: `layer`, or `none`
     for the one device with the index `main_gpu`. `tensor_split`: shares of the devices, () by their memory
-    (`engine.placement`).
+    (`engine.placement`). `context_shift`: requests may be longer than the context, where the model's memory can do that.
     """
 
     path: str
@@ -253,6 +261,7 @@ class EngineSettings:
     use_mmap: bool = True
     use_mlock: bool = False
     swa_full: bool = False
+    context_shift: bool = False
     embedding: bool = False
     devices: tuple[str, ...] = ()
     split_mode: str = "layer"
@@ -327,3 +336,10 @@ class ModelFacts:
     """How the weights are quantised, in llama.cpp's words."""
     vocab_type: int = 0
     """llama.cpp's number of the kind of tokeniser."""
+    shifts: bool = False
+    """A request may be longer than the context: its oldest part is dropped."""
+
+    @property
+    def n_prompt_max(self) -> int:
+        """Tokens that a prompt has less than."""
+        return self.n_ctx_slot * (SHIFTED_CONTEXTS_MAX if self.shifts else 1)

@@ -76,7 +76,15 @@ class FakeChain:
 class FakeBackend:
     """See above. `forced`: outcomes of the next decode calls; `on_decode` is called while a decode runs."""
 
-    def __init__(self, n_slots: int = 4, n_ctx: int = 256, n_step: int = 64, *, shared: bool = True) -> None:
+    def __init__(
+        self,
+        n_slots: int = 4,
+        n_ctx: int = 256,
+        n_step: int = 64,
+        *,
+        shared: bool = True,
+        shifts: bool = False,
+    ) -> None:
         n_ctx_slot = n_ctx if shared else n_ctx // n_slots
         self.facts = ModelFacts(
             architecture="fake",
@@ -94,6 +102,7 @@ class FakeBackend:
             bos_token="",
             eos_token="",
             add_bos=False,
+            shifts=shifts,
         )
         self.n_step = n_step
         self.n_swa = 0
@@ -181,6 +190,15 @@ class FakeBackend:
         self._evaluated_with[target] = self._evaluated_with[source]
         for held in (self.memory, self._cells):
             held[target] = held[source][:count]
+
+    def shift(self, sequence: int, begin: int, count: int) -> None:
+        assert 0 <= begin < begin + count <= len(self.memory[sequence])
+        others = {cell for other, cells in self._cells.items() if other != sequence for cell in cells}
+        assert not others & set(self._cells[sequence][begin:]), (
+            "a cell that others have would move for them, too"
+        )
+        for held in (self.memory, self._cells):
+            del held[sequence][begin : begin + count]
 
     def clear(self, sequence: int) -> None:
         for held in (self.memory, self._cells):

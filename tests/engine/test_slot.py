@@ -39,7 +39,7 @@ def fire(slot: Slot, event: Event) -> None:
         case Event.WAIT:
             slot.wait()
         case Event.FOLLOW:
-            slot.follow()
+            slot.follow(0)
         case Event.PROMPT_END:
             slot._move(event)
         case Event.SAMPLE:
@@ -115,5 +115,5 @@ def test_who_follows_a_sibling_has_all_of_the_prompt() -> None:
     slot.assign(SimpleNamespace(tokens=[1, 2, 3], adapters=()), order=1)
     slot.wait()
     assert slot.cached == []
-    slot.follow()
+    slot.follow(3)
     assert (slot.state, slot.cached, slot.n_pending) == (State.DONE_PROMPT, [1, 2, 3], 0)
