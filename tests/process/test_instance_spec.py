@@ -78,6 +78,8 @@ def test_every_option_arrives() -> None:
             "mmap": False,
             "mlock": True,
             "swa-full": True,
+            "context-shift": True,
+            "keep": 5,
             "embeddings": True,
             "seed": 5,
             "temperature": 0.25,
@@ -97,11 +99,12 @@ def test_every_option_arrives() -> None:
         }
     )
     assert parsed.engine == EngineSettings(
-        "/m.gguf", 1024, 2, 64, 32, 7, 3, 4, "off", "q8_0", "f32", False, False, True, True, True
+        "/m.gguf", 1024, 2, 64, 32, 7, 3, 4, "off", "q8_0", "f32", False, False, True, True, True, True
     )
     assert parsed.defaults == Generation(
         max_tokens=9,
         cache_prompt=False,
+        n_keep=5,
         sampling=SamplingParams(
             seed=5,
             temperature=0.25,
