@@ -150,12 +150,17 @@ def error_body(kind: str, status: int, message: str, details: dict[str, Any] | N
     return {"error": error}
 
 
-# Anthropic's words, where they are others.
+# Anthropic's words (docs.anthropic.com, errors). Other refusals are bad requests, other failures its server's.
 _ANTHROPIC_TYPE = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
     408: "timeout_error",
-    500: "api_error",
-    502: "api_error",
+    409: "conflict_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
     503: "overloaded_error",
+    504: "timeout_error",
 }
 _ANTHROPIC_PATH = "/v1/messages"
 
@@ -174,5 +179,6 @@ def anthropic_error(body: dict[str, Any]) -> dict[str, Any]:
     """`{"type": "error", "error": {"type", "message", "details": {"error_code"}, ...}}`, with the kind as code."""
     error = dict(body["error"])
     status = error.pop("code")
-    error["type"] = _ANTHROPIC_TYPE.get(status, error["type"])
+    other = "invalid_request_error" if status < 500 else "api_error"
+    error["type"] = _ANTHROPIC_TYPE.get(status, other)
     return {"type": "error", "error": error | {"details": {"error_code": error["kind"]}}}

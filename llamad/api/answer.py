@@ -24,12 +24,13 @@ class Head:
 @dataclass(frozen=True, slots=True)
 class Whole:
     """One finished sequence: all its text, the last word on it, how likely its tokens were, if that is wanted, and the
-    tokens themselves."""
+    tokens themselves. `pieces`: the text as it came."""
 
     text: str
     finished: Finished
     likelihoods: tuple[Likelihood, ...] = ()
     ids: tuple[int, ...] = ()
+    pieces: tuple[Text, ...] = ()
 
 
 class Dialect(Protocol):

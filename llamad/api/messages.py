@@ -8,7 +8,7 @@ too. `cache_control` may stand anywhere and asks for nothing: what a slot still 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from llamad.api.fragments import answered, called, joined, said, thought
 from llamad.api.generation import Generation
 from llamad.api.openai import ChatRequest, parse_chat
 from llamad.api.sampling import Vocabulary
-from llamad.api.unsupported import refuse_unsupported, unsupported
+from llamad.api.unsupported import refuse_set, unsupported
 from llamad.errors import RequestError
 
 BUDGET_TOKENS_MAX = (1 << 31) - 1
@@ -43,31 +43,24 @@ _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _STAMP = re.compile(r"(x-anthropic-billing-header:[^\n]*?\bcch=)[0-9a-f]{5}(?=;)")
 
 
-def _nothing(value: Any) -> bool:
-    return value in (None, False, 0, [], {})
-
-
-def _one(value: Any) -> bool:
-    return isinstance(value, int) and value == 1
-
-
-NEUTRAL: dict[str, Callable[[Any], bool]] = {
-    "container": _nothing,
-    "mcp_servers": _nothing,
-    "context_management": _nothing,
-    # A message is of one sequence, and there is no place in it for these.
-    "n": _one,
-    "n_cmpl": _one,
-    "logprobs": _nothing,
-    "top_logprobs": _nothing,
-    "n_probs": _nothing,
-    "timings_per_token": _nothing,
-    "return_progress": _nothing,
-    "return_tokens": _nothing,
-    "verbose": _nothing,
-    "response_fields": _nothing,
+_REFUSED = {
+    "container": "nothing is run on this server",
+    "mcp_servers": "this server calls no tools itself",
+    "context_management": "nothing of a conversation is kept or cleared here",
+    **dict.fromkeys(
+        (
+            "logprobs",
+            "top_logprobs",
+            "n_probs",
+            "timings_per_token",
+            "return_progress",
+            "return_tokens",
+            "verbose",
+            "response_fields",
+        ),
+        "there is no place for it in a message",
+    ),
 }
-"""Field name to the values that ask for nothing; what else there is of these is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +75,9 @@ class MessagesRequest:
 def parse_messages(document: dict[str, Any], defaults: Generation, vocabulary: Vocabulary) -> MessagesRequest:
     """Raises RequestError that names the field."""
     fields = Fields(document)
-    refuse_unsupported(fields, NEUTRAL)
+    refuse_set(fields, _REFUSED)
+    for name in ("n", "n_cmpl"):
+        fields.integer(name, 1, 1, 1)
     if all(fields.raw(name) is None for name in _LENGTHS):
         raise fields.wrong("max_tokens", "a whole number of at least 1", None)
     body = _as_chat(fields, document)

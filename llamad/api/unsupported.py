@@ -68,6 +68,13 @@ def refuse_unsupported(fields: Fields, neutral_values: Mapping[str, Callable[[An
             raise unsupported(fields.path(name))
 
 
+def refuse_set(fields: Fields, reasons: Mapping[str, str]) -> None:
+    """Raises RequestError of kind `unsupported-field` for the first of these fields that is neither null nor empty."""
+    for name, reason in reasons.items():
+        if fields.raw(name) is not None and not _empty(fields.raw(name)):
+            raise unsupported(fields.path(name), reason)
+
+
 def unsupported(path: str, what: str = "it is not supported") -> RequestError:
     """The error of a field, or a part of one, that this server does not serve."""
     return RequestError(f"cannot serve {path!r}: {what}", kind="unsupported-field", details={"param": path})

@@ -14,10 +14,12 @@ from falcon.asgi import Request, Response
 from llamad.api.about import Endpoints
 from llamad.child.conversations import Recordings
 from llamad.child.routes_about import Metrics, Models, Props, Slots
+from llamad.child.routes_counts import count_routes
 from llamad.child.routes_generate import ChatCompletions, Completions, NativeCompletions
 from llamad.child.routes_lora import LoraAdapters
-from llamad.child.routes_messages import CountMessagesTokens, Messages
+from llamad.child.routes_messages import Messages
 from llamad.child.routes_model import ApplyTemplate, Detokenize, Health, NotServed, Tokenize
+from llamad.child.routes_responses import Responses
 from llamad.child.routes_stream import StreamReplay, StreamsLookup
 from llamad.child.service import Service
 from llamad.clock import Clock
@@ -35,8 +37,6 @@ NOT_SERVED = (
     "/v1/reranking",
     "/reranking",
     "/infill",
-    "/v1/responses",
-    "/v1/chat/completions/input_tokens",
 )
 
 _HTTP_REASONS = {
@@ -58,6 +58,7 @@ def build_app(
     chat = ChatCompletions(service, clock, ping_interval_s)
     completions = Completions(service, clock, ping_interval_s)
     native, health = NativeCompletions(service, clock, ping_interval_s), Health()
+    responses = Responses(service, clock, ping_interval_s)
     models = Models(service, clock)
     routes: dict[str, Any] = {
         "/v1/chat/completions": chat,
@@ -66,7 +67,8 @@ def build_app(
         "/completion": native,
         "/completions": native,
         "/v1/messages": Messages(service, clock, ping_interval_s),
-        "/v1/messages/count_tokens": CountMessagesTokens(service),
+        "/v1/responses": responses,
+        "/responses": responses,
         "/tokenize": Tokenize(service, piece),
         "/detokenize": Detokenize(service),
         "/apply-template": ApplyTemplate(service),
@@ -81,6 +83,7 @@ def build_app(
         "/health": health,
         "/v1/health": health,
     }
+    routes |= count_routes(service)
     routes |= dict.fromkeys(NOT_SERVED, NotServed())
     for path, resource in routes.items():
         app.add_route(path, resource)

@@ -1,16 +1,14 @@
-"""Anthropic's routes: messages, and how many tokens one would be answered to."""
+"""Anthropic's messages."""
 
 from __future__ import annotations
 
 from falcon.asgi import Request, Response
 
 from llamad.api.json_body import parse_object
-from llamad.api.messages import parse_counted, parse_messages
+from llamad.api.messages import parse_messages
 from llamad.api.messages_answer import MessagesDialect
 from llamad.child.door import exchange_of
 from llamad.child.generating import Generating
-from llamad.child.routes_model import answer_json
-from llamad.child.service import Service
 
 
 class Messages(Generating):
@@ -30,16 +28,3 @@ class Messages(Generating):
             request.shows_thoughts,
         )
         await self._answer(req, resp, dialect, turn.generation, [tokens], chat.streaming)
-
-
-class CountMessagesTokens:
-    """`POST /v1/messages/count_tokens`."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    async def on_post(self, req: Request, resp: Response) -> None:
-        service = self._service
-        conversation = parse_counted(parse_object(exchange_of(req).body))
-        tokens = await service.prompt_tokens((service.chat.turn(conversation, service.defaults).prompt,))
-        answer_json(resp, {"input_tokens": len(tokens)})

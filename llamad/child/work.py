@@ -145,4 +145,4 @@ class Work:
 def _whole(texts: Sequence[Text], finished: Finished) -> Whole:
     likelihoods = tuple(each for text in texts for each in text.likelihoods)
     ids = tuple(id for text in texts for id in text.ids) + finished.ids
-    return Whole("".join(text.text for text in texts), finished, likelihoods, ids)
+    return Whole("".join(text.text for text in texts), finished, likelihoods, ids, tuple(texts))

@@ -34,7 +34,7 @@ COLOUR = {"type": "object", "properties": {"n": {"type": "integer"}}, "required"
 # Of a hop, or said by each server for itself.
 UNCOMPARED = {"connection", "keep-alive", "transfer-encoding", "date", "server", "x-request-id"}
 # What the front says on top.
-ADDED = {"vary", "x-queue-position"}
+ADDED = {"vary", "x-queue-position", "request-id"}
 
 MASKS = (
     (re.compile(rb'"id":"(chatcmpl|cmpl)-[0-9a-f]{32}"'), rb'"id":"\1"'),
@@ -169,12 +169,26 @@ def test_reads_are_equal(sides: tuple[Side, Side], path: str) -> None:
     "path",
     [
         "/infill", "/v1/embeddings", "/embeddings", "/embedding", "/v1/rerank", "/rerank", "/v1/reranking",
-        "/reranking", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
-        "/v1/chat/completions/input_tokens",
+        "/reranking",
     ],
 )  # fmt: skip
 def test_what_is_not_served_is_refused_in_the_same_words(sides: tuple[Side, Side], path: str) -> None:
     assert assert_equal(sides, "POST", path, document({"model": "smol", "input": "x"})).status == 501
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/responses", "/responses", "/v1/responses/input_tokens", "/responses/input_tokens",
+        "/v1/chat/completions/input_tokens", "/chat/completions/input_tokens", "/v1/messages",
+        "/v1/messages/count_tokens",
+    ],
+)  # fmt: skip
+def test_refusals_in_other_dialects(sides: tuple[Side, Side], path: str) -> None:
+    assert (
+        assert_equal(sides, "POST", path, document({"model": "smol", "input": 5, "messages": 5})).status
+        == 400
+    )
 
 
 def test_orders_about_slots_are_the_instances_to_answer(sides: tuple[Side, Side]) -> None:

@@ -28,7 +28,11 @@ GENERATING = {
     "/v1/completions": {"prompt": "hi"},
     "/completion": {"prompt": "hi"},
     "/completions": {"prompt": "hi"},
+    "/v1/responses": {"input": "hi"},
+    "/responses": {"input": "hi"},
+    "/v1/messages": CHAT | {"max_tokens": 9},
 }
+WITH_END_MARKER = ("/v1/chat/completions", "/chat/completions", "/v1/completions")
 
 
 @pytest.fixture
@@ -122,7 +126,7 @@ def test_a_stream_has_one_event_a_text(front: RunningFront, path: str, body: dic
     assert answer.headers["cache-control"] == "no-cache"
     assert answer.headers["x-accel-buffering"] == "no"
     frames = events(answer.text)
-    assert (frames[-1] == "[DONE]") == (path not in ("/completion", "/completions"))
+    assert (frames[-1] == "[DONE]") == (path in WITH_END_MARKER)
     assert sum('"Hel"' in frame for frame in frames) == 1
     assert sum('"lo"' in frame for frame in frames) == 1
 

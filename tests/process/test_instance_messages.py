@@ -104,7 +104,7 @@ def test_a_failure_before_the_first_text_has_its_own_status(front: RunningFront)
             400,
             "invalid_request_error",
         ),
-        ("POST", MESSAGES, b"x" * (BODY_BYTES_MAX + 1), 413, "invalid_request_error"),
+        ("POST", MESSAGES, b"x" * (BODY_BYTES_MAX + 1), 413, "request_too_large"),
         ("POST", f"{MESSAGES}/count_tokens", b'{"messages": 5}', 400, "invalid_request_error"),
         ("POST", f"{MESSAGES}/batches", b"{}", 404, "not_found_error"),
         ("GET", MESSAGES, b"", 405, "invalid_request_error"),

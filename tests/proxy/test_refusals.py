@@ -46,7 +46,7 @@ def test_anthropics_on_its_routes(path: str) -> None:
         (403, "permission_error"),
         (408, "timeout_error"),
         (409, "conflict_error"),
-        (413, "invalid_request_error"),
+        (413, "request_too_large"),
         (429, "rate_limit_error"),
         (500, "api_error"),
         (502, "api_error"),

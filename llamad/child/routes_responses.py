@@ -1,0 +1,25 @@
+"""OpenAI's responses."""
+
+from __future__ import annotations
+
+from falcon.asgi import Request, Response
+
+from llamad.api.json_body import parse_object
+from llamad.api.responses import parse_responses
+from llamad.api.responses_answer import ResponsesDialect
+from llamad.child.door import exchange_of
+from llamad.child.generating import Generating
+
+
+class Responses(Generating):
+    """`POST /v1/responses`."""
+
+    async def on_post(self, req: Request, resp: Response) -> None:
+        service = self._service
+        request = parse_responses(parse_object(exchange_of(req).body), service.defaults, service)
+        chat = request.chat
+        turn = service.chat.turn(chat.conversation, chat.generation)
+        tokens = await service.prompt_tokens((turn.prompt,))
+        head = self._head("resp_", chat.model)
+        dialect = ResponsesDialect(head, turn.make_parser, request.echo, self._clock.wall)
+        await self._answer(req, resp, dialect, turn.generation, [tokens], chat.streaming)
