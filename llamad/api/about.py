@@ -32,7 +32,7 @@ def props(
 ) -> dict[str, Any]:
     """`GET /props`: what this model is and what a request gets that says nothing."""
     return {
-        "default_generation_settings": {"params": outline(defaults, stream=False), "n_ctx": facts.n_ctx_slot},
+        "default_generation_settings": {"params": outline(defaults), "n_ctx": facts.n_ctx_slot},
         "total_slots": facts.n_slots,
         "model_alias": alias,
         "model_ftype": facts.ftype,
@@ -71,13 +71,11 @@ def slot(view: SlotView) -> dict[str, Any]:
 def _request(view: SlotView, asked: GenerateRequest) -> dict[str, Any]:
     remaining = asked.max_tokens - view.predicted_tokens if asked.max_tokens >= 0 else -1
     busy = view.request is not None
-    params = outline(Generation.of(asked), stream=False)
-    del params["stream"]  # The engine does not know how its output travels.
     return {
         "n_prompt_tokens": view.prompt_tokens + view.predicted_tokens if busy else view.cached_tokens,
         "n_prompt_tokens_processed": max(0, view.prompt_tokens - view.cached_tokens),
         "n_prompt_tokens_cache": view.cached_tokens,
-        "params": params,
+        "params": outline(Generation.of(asked)),
         "next_token": [
             {
                 "has_next_token": busy,

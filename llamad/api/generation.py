@@ -41,6 +41,7 @@ class Generation:
     n: int = 1
     n_keep: int = 0
     n_discard: int = 0
+    stream: bool = False
 
     def request(
         self, number: int, tokens: tuple[int, ...], family: int = 0, place: int = 0
@@ -65,6 +66,7 @@ class Generation:
             family,
             self.n_keep,
             self.n_discard,
+            self.stream,
         )
 
     @classmethod
@@ -80,6 +82,9 @@ class Generation:
             request.rules,
             request.time_limit_ms,
             Extras(timings_per_token=request.tell_timings, progress=request.tell_progress),
+            n_keep=request.n_keep,
+            n_discard=request.n_discard,
+            stream=request.stream,
         )
 
     def with_stops(self, stops: tuple[str, ...]) -> Generation:
@@ -104,6 +109,7 @@ def parse_generation(fields: Fields, defaults: Generation, vocabulary: Vocabular
         n=fields.integer("n" if fields.raw("n_cmpl") is None else "n_cmpl", defaults.n, 1, N_MAX),
         n_keep=fields.integer("n_keep", defaults.n_keep, -1, TOKENS_MAX),
         n_discard=fields.integer("n_discard", defaults.n_discard, 0, TOKENS_MAX),
+        stream=fields.flag("stream", False),
     )
 
 

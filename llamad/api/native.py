@@ -40,13 +40,11 @@ class NativeDialect:
 
     framing = BARE
 
-    def __init__(
-        self, head: Head, prompts: Sequence[PromptText], generation: Generation, *, stream: bool
-    ) -> None:
+    def __init__(self, head: Head, prompts: Sequence[PromptText], generation: Generation) -> None:
         self._head = head
         self._prompts = prompts
         self._extras = generation.extras
-        self._settings = generation_settings(generation, stream=stream)
+        self._settings = generation_settings(generation)
         self._predicted = [0] * len(prompts)
         self._has_new_line = [False] * len(prompts)
 

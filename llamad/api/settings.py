@@ -14,10 +14,10 @@ from llamad.engine.vocabulary import SamplingParams
 _BREAKERS = "dry_sequence_breakers"
 
 
-def generation_settings(generation: Generation, *, stream: bool) -> dict[str, Any]:
+def generation_settings(generation: Generation) -> dict[str, Any]:
     """All of them. JSON has no infinity: a forbidden token's bias is false, as requests say it."""
     rules = generation.rules
-    return outline(generation, stream=stream) | {
+    return outline(generation) | {
         _BREAKERS: generation.sampling.dry_sequence_breakers,
         "stop": generation.stop,
         "logit_bias": [
@@ -32,7 +32,7 @@ def generation_settings(generation: Generation, *, stream: bool) -> dict[str, An
     }
 
 
-def outline(generation: Generation, *, stream: bool) -> dict[str, Any]:
+def outline(generation: Generation) -> dict[str, Any]:
     """Without texts and lists that a request may make long."""
     wanted, extras = generation.wanted, generation.extras
     return _sampling(generation.sampling) | {
@@ -40,7 +40,7 @@ def outline(generation: Generation, *, stream: bool) -> dict[str, Any]:
         "n_predict": generation.max_tokens,
         "n_keep": generation.n_keep,
         "n_discard": generation.n_discard,
-        "stream": stream,
+        "stream": generation.stream,
         "n_probs": wanted.n if wanted else 0,
         "post_sampling_probs": wanted is not None and wanted.after_sampling,
         "cache_prompt": generation.cache_prompt,

@@ -66,9 +66,7 @@ class Generating:
             resp.content_type = falcon.MEDIA_JSON
             resp.data = msgspec.json.encode(dialect.whole(await work.whole(first)))
 
-    async def _native(
-        self, head: Head, generation: Generation, prompts: Prompts, streaming: Streaming
-    ) -> NativeDialect:
+    async def _native(self, head: Head, generation: Generation, prompts: Prompts) -> NativeDialect:
         service = self._service
         texts = [
             PromptText(
@@ -77,15 +75,15 @@ class Generating:
             for tokens in prompts
         ]
         each = [text for text in texts for _ in range(generation.n)]
-        return NativeDialect(head, each, generation, stream=streaming.wanted)
+        return NativeDialect(head, each, generation)
 
     async def _openai(
-        self, head: Head, dialect: Dialect, generation: Generation, prompts: Prompts, streaming: Streaming
+        self, head: Head, dialect: Dialect, generation: Generation, prompts: Prompts
     ) -> Dialect:
         """The dialect as it is, or with llama.cpp's own inside, if that is wanted."""
         if not generation.extras.verbose:
             return dialect
-        return Verbose(dialect, await self._native(head, generation, prompts, streaming))
+        return Verbose(dialect, await self._native(head, generation, prompts))
 
     def _ping_s(self, streaming: Streaming) -> float | None:
         asked_s = streaming.ping_interval_s

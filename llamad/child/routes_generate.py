@@ -22,7 +22,7 @@ class ChatCompletions(Generating):
         prompts = [await service.prompt_tokens((turn.prompt,))]
         head, streaming = self._head("chatcmpl-", request.model), request.streaming
         plain = ChatDialect(head, streaming, turn.make_parser, turn.generation.n)
-        dialect = await self._openai(head, plain, turn.generation, prompts, streaming)
+        dialect = await self._openai(head, plain, turn.generation, prompts)
         await self._answer(req, resp, dialect, turn.generation, prompts, streaming)
 
 
@@ -46,7 +46,7 @@ class Completions(_Completing):
     async def _dialect(self, request: CompletionRequest, prompts: Prompts) -> Dialect:
         head = self._head("cmpl-", request.model)
         dialect = CompletionDialect(head, request.streaming)
-        return await self._openai(head, dialect, request.generation, prompts, request.streaming)
+        return await self._openai(head, dialect, request.generation, prompts)
 
 
 class NativeCompletions(_Completing):
@@ -54,4 +54,4 @@ class NativeCompletions(_Completing):
 
     async def _dialect(self, request: CompletionRequest, prompts: Prompts) -> Dialect:
         head = self._head("", request.model)
-        return await self._native(head, request.generation, prompts, request.streaming)
+        return await self._native(head, request.generation, prompts)

@@ -31,6 +31,7 @@ from llamad.engine.pool import Pool
 from llamad.engine.sampling import Choice, Sampler
 from llamad.engine.slot import Slot, State
 from llamad.engine.task import Task
+from llamad.engine.views import Views
 from llamad.engine.vocabulary import (
     SEED_RANDOM,
     Adapters,
@@ -101,6 +102,7 @@ class Engine:
         self._workshop = Workshop(self._prepare)
         self._outputs: list[Output] = []
         self._counts = _Counts()
+        self._views = Views(backend.facts.n_ctx_slot)
         self._adapters: Adapters = ()
         self._n_prompt_beside = max(_PROMPT_BESIDE_MIN, backend.n_step // 4)
 
@@ -163,7 +165,7 @@ class Engine:
 
     def slots(self) -> list[SlotView]:
         """Each slot, as of now."""
-        return [_view(slot, self.facts.n_ctx_slot) for slot in self._pool.slots]
+        return self._views.of(self._pool.slots)
 
     def run(self) -> None:
         """The engine's thread: serve until `stop`. Sleeps without a timer while there is nothing to do."""
@@ -353,6 +355,7 @@ class Engine:
         return ()
 
     def _finish(self, slot: Slot[Task]) -> None:
+        self._views.remember(slot)
         task = slot.release()
         finished, counts = task.finished(self._clock()), self._counts
         self._outputs.append(finished)
@@ -401,16 +404,3 @@ def _as_failure(error: Exception) -> LlamadError:
         return error
     log.error("cannot prepare a request", exc_info=error)
     return LlamadError(f"cannot prepare the request: {type(error).__name__}", kind="internal")
-
-
-def _view(slot: Slot[Task], n_ctx: int) -> SlotView:
-    task, last = slot.holder, slot.last
-    if task is not None:
-        n_prompt, n_cached = len(task.request.tokens), task.n_cached
-        shown = (task.id, n_prompt, n_cached, task.n_predicted, task.request, task.has_new_line)
-        return SlotView(slot.id, slot.state.value, n_ctx, *shown)
-    n_cached = len(slot.cached)
-    if last is None:
-        return SlotView(slot.id, State.IDLE.value, n_ctx, None, 0, n_cached, 0)
-    shown_last = (None, 0, n_cached, last.n_predicted, last.request, last.has_new_line)
-    return SlotView(slot.id, State.IDLE.value, n_ctx, *shown_last)

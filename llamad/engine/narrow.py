@@ -44,11 +44,18 @@ def largest(row: Row, k: int) -> Ids | None:
     width = row.size // _BLOCK
     if not 0 < k <= width:
         return None
-    maxima = row[: width * _BLOCK].reshape(_BLOCK, width).max(axis=0)
+    blocks = row[: width * _BLOCK].reshape(_BLOCK, width)
+    maxima = np.maximum.reduce(blocks, axis=0)
     bound = np.partition(maxima, width - k)[width - k]
     if bound == -np.inf:
         return np.flatnonzero(row > bound)
-    ids = np.flatnonzero(row >= bound)
+    # Few blocks reach the bound, and only these are looked into. Line by line, so the ids come out ascending.
+    reaching = (maxima >= bound).nonzero()[0]
+    lines, places = (blocks.take(reaching, axis=1) >= bound).nonzero()
+    ids = lines * width + reaching[places]
+    tail = (row[width * _BLOCK :] >= bound).nonzero()[0]
+    if tail.size:
+        ids = np.concatenate((ids, tail + width * _BLOCK))
     return ids if ids.size >= k else None
 
 

@@ -119,8 +119,6 @@ class Slot(Generic[T]):
         self.started_order = 0
         """Grows with each assignment: the youngest request makes room first."""
         self._task: T | None = None
-        self.last: T | None = None
-        """The request that had the slot before."""
 
     @property
     def idle(self) -> bool:
@@ -200,7 +198,7 @@ class Slot(Generic[T]):
         """Become idle; the memory stays for a successor with the same beginning."""
         task = self.task
         self._move(Event.RELEASE)
-        self._task, self.last = None, task
+        self._task = None
         return task
 
     def _move(self, event: Event) -> None:

@@ -50,6 +50,7 @@ class Task:
         self._unreported: list[int] = []
         self._slot = -1
         self.has_new_line = False
+        self._kept: list[str] = []
         self._started_at: float | None = None
         self._first_token_at: float | None = None
         if self.overflows:
@@ -175,6 +176,11 @@ class Task:
     def _text(self, text: str, now: float, last: bool = False) -> Text | None:
         self._n_sent += len(text)
         self.has_new_line = self.has_new_line or "\n" in text
+        if not self.request.stream:
+            self._kept.append(text)
+            if self.reason is None:
+                return None
+            text = "".join(self._kept)
         if not text and not last:
             return None
         likelihoods = self._likelihoods.rest() if last else self._likelihoods.release(self._n_sent)

@@ -97,6 +97,7 @@ class GenerateRequest:
     all of them: the prompt is evaluated once. 0 for a request alone. Where the model `shifts`, a request that is longer than
     the context keeps its first `n_keep` tokens (< 0: its prompt), and drops `n_discard` behind them at a time (0: half of
     the rest).
+    Without `stream` there is one Text, at the end: a step that nobody hears of wakes nobody.
     """
 
     id: int
@@ -115,6 +116,7 @@ class GenerateRequest:
     family: int = 0
     n_keep: int = 0
     n_discard: int = 0
+    stream: bool = True
 
     @property
     def is_sibling(self) -> bool:

@@ -108,7 +108,7 @@ def test_a_completion_stream() -> None:
 
 def native(generation: Generation, *prompts: str) -> NativeDialect:
     texts = [PromptText(10, prompt) for prompt in prompts or (PROMPT,)]
-    return NativeDialect(HEAD, texts, generation, stream=False)
+    return NativeDialect(HEAD, texts, generation)
 
 
 def test_a_native_answer() -> None:
@@ -217,6 +217,6 @@ def test_each_choice_of_a_chat_stream_begins_with_its_role() -> None:
 
 
 def test_native_answers_to_one_prompt_are_an_array() -> None:
-    dialect = NativeDialect(HEAD, [PromptText(10, "x")] * 2, Generation(n=2), stream=False)
+    dialect = NativeDialect(HEAD, [PromptText(10, "x")] * 2, Generation(n=2))
     documents = dialect.whole([Whole("a", BY_EOS), Whole("b", SIBLING)])
     assert [(document["index"], document["content"]) for document in documents] == [(0, "a"), (1, "b")]

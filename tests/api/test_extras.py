@@ -24,7 +24,7 @@ STREAM = Streaming(wanted=True)
 
 
 def native(extras: Extras = Extras()) -> NativeDialect:  # noqa: B008 - frozen
-    return NativeDialect(HEAD, [PromptText(10, "Hi")], Generation(extras=extras), stream=True)
+    return NativeDialect(HEAD, [PromptText(10, "Hi")], Generation(extras=extras))
 
 
 DIALECTS: list[Dialect] = [ChatDialect(HEAD, STREAM), CompletionDialect(HEAD, STREAM), native()]

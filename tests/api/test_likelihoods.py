@@ -124,7 +124,7 @@ def test_offsets_of_a_completion_stream_go_on() -> None:
 
 
 def test_llama_cpps_own_answer() -> None:
-    dialect = NativeDialect(HEAD, [PromptText(3, "x")], Generation(), stream=False)
+    dialect = NativeDialect(HEAD, [PromptText(3, "x")], Generation())
     assert dialect.whole([Whole("A🦊", BY_EOS, TOLD)])["completion_probabilities"] == CONTENT
     assert dialect.piece(0, Text(7, "A", 1, TOLD[:1]))[0]["completion_probabilities"] == CONTENT[:1]
     assert "completion_probabilities" not in dialect.piece(0, Text(7, "A"))[0]
@@ -132,9 +132,7 @@ def test_llama_cpps_own_answer() -> None:
 
 def test_after_sampling_the_names_say_so() -> None:
     told = Likelihood(5, b"A", 0.75, (Likely(5, b"A", 0.75),), after_sampling=True)
-    document = NativeDialect(HEAD, [PromptText(3, "x")], Generation(), stream=False).whole(
-        [Whole("A", BY_EOS, (told,))]
-    )
+    document = NativeDialect(HEAD, [PromptText(3, "x")], Generation()).whole([Whole("A", BY_EOS, (told,))])
     assert document["completion_probabilities"] == [
         {
             "id": 5,

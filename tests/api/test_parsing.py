@@ -96,6 +96,7 @@ def test_all_fields_arrive() -> None:
     assert parsed.streaming.wanted
     assert parsed.streaming.include_usage
     assert parsed.generation == Generation(
+        stream=True,
         max_tokens=7,
         stop=("a", "b"),
         cache_prompt=False,

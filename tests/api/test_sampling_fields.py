@@ -86,7 +86,7 @@ OTHERS = {
 
 
 def settings(generation: Generation) -> dict[str, Any]:
-    return json.loads(msgspec.json.encode(generation_settings(generation, stream=False)))
+    return json.loads(msgspec.json.encode(generation_settings(generation)))
 
 
 def sampling(**fields: Any) -> SamplingParams:

@@ -73,3 +73,23 @@ def test_a_time_limit_ends_the_answer_with_a_line() -> None:
     assert bench.text(1).endswith("\n")
     assert 1 < bench.text(1).count("\n") < 15
     assert len(bench.text(2)) == 60
+
+
+def test_an_answer_that_is_not_streamed_is_told_at_its_end_and_wakes_nobody_before() -> None:
+    bench = Bench()
+    bench.submit(request(1, "hello", 9, stream=False, stop=("zz",)), request(2, "others", 3))
+    bench.run()
+    (whole,) = texts(bench, 1)
+    assert whole.text == answer(b"hello", 9)
+    assert bytes(whole.ids).decode() == whole.text
+    assert len([step for step in bench.steps if any(output.id == 1 for output in step)]) == 1
+    assert len(texts(bench, 2)) == 3
+
+
+def test_a_stop_string_ends_an_answer_that_is_not_streamed() -> None:
+    bench = Bench()
+    stop = answer(b"hello", 5)[3:]
+    bench.submit(request(1, "hello", 9, stream=False, stop=(stop,)))
+    bench.run()
+    assert bench.text(1) == answer(b"hello", 3)
+    assert (bench.finished(1).reason, bench.finished(1).stop_word) == ("stop", stop)

@@ -1,0 +1,47 @@
+"""What `/slots` shows: each slot with its request, or with what is worth knowing of the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from llamad.engine.slot import Slot, State
+from llamad.engine.task import Task
+from llamad.engine.vocabulary import SlotView
+
+
+class Views:
+    """Remembers of a request that has ended only what is shown: its rules and its sampler go with it."""
+
+    def __init__(self, n_ctx_slot: int) -> None:
+        self._n_ctx = n_ctx_slot
+        self._last: dict[int, SlotView] = {}
+
+    def remember(self, slot: Slot[Task]) -> None:
+        """The request in this slot is about to end."""
+        view = self._view(slot)
+        if view.asked is not None:
+            self._last[slot.id] = replace(view, asked=replace(view.asked, tokens=(), rules=None))
+
+    def of(self, slots: Sequence[Slot[Task]]) -> list[SlotView]:
+        """As of now, from any thread."""
+        return [self._view(slot) for slot in slots]
+
+    def _view(self, slot: Slot[Task]) -> SlotView:
+        task = slot.holder
+        if task is not None:
+            n_prompt = len(task.request.tokens)
+            counts = (n_prompt, task.n_cached, task.n_predicted)
+            return SlotView(
+                slot.id, slot.state.value, self._n_ctx, task.id, *counts, task.request, task.has_new_line
+            )
+        idle = SlotView(slot.id, State.IDLE.value, self._n_ctx, None, 0, len(slot.cached), 0)
+        last = self._last.get(slot.id)
+        if last is None:
+            return idle
+        return replace(
+            idle,
+            predicted_tokens=last.predicted_tokens,
+            asked=last.asked,
+            has_new_line=last.has_new_line,
+        )
