@@ -8,7 +8,7 @@
 | streams | 1, 4, 8 and 16 streamed chats at once: tokens a second, the server's CPU time a token, time to the first token |
 | prompt | one prompt of --prompt-tokens: tokens a second until the first token |
 | gaps | four streams while a prompt of --prompt-tokens is read: the time between two tokens of a stream, p50 and p99 |
-| rules | what a JSON schema costs a token more than free text |
+| rules | what a JSON schema costs a token more than free text, in CPU time |
 | two | two servers with a model each that generate at the same time, two streams each: tokens a second of both |
 
 Each round measures both servers, in turning order, in one run: on a machine that does other things too, only what is measured
@@ -236,20 +236,30 @@ def gaps(arguments: argparse.Namespace, server: Path) -> Iterator[tuple[str, dic
 
 
 def rules(arguments: argparse.Namespace, server: Path) -> Iterator[tuple[str, dict[str, Row]]]:
-    def measure(door: Door) -> Row:
-        about = {"prompt": f"Six people, as JSON ({words(2)}):", **SAMPLED, "n_predict": 120}
-        ruled = _per_token(answer(door, NATIVE, document(json_schema=SCHEMA, **about)))
-        free = _per_token(answer(door, NATIVE, document(ignore_eos=True, **about)))
-        return {"rules ms/token": max(ruled - free, 0.001), "free ms/token": free}
+    """In CPU time, by servers with one thread: what a rule costs is a hundredth of what a step's time varies."""
 
+    def measure(door: Door) -> Row:
+        about = {"prompt": f"Six people, as JSON ({words(2)}):", **SAMPLED}
+        begun_ms, _ = _cpu_ms(door, about | {"n_predict": 1})
+
+        def per_token(**more: object) -> float:
+            used_ms, tokens = _cpu_ms(door, about | {"n_predict": 120} | more)
+            return (used_ms - begun_ms) / (tokens - 1)
+
+        ruled, free = per_token(json_schema=SCHEMA), per_token(ignore_eos=True)
+        return {"rules ms/token": ruled - free, "free ms/token": free}
+
+    arguments.threads = 1
     yield from _simple("rules", arguments, server, measure)
 
 
-def _per_token(found: dict[str, object]) -> float:
-    """The first token's choice counts for the prompt."""
-    timings = found["timings"]
+def _cpu_ms(door: Door, fields: dict[str, object]) -> tuple[float, int]:
+    """What an answer has the server compute, and how many tokens it has."""
+    used_s = cpu_s(door)
+    timings = answer(door, NATIVE, document(**fields))["timings"]
+    used_s = cpu_s(door) - used_s
     assert isinstance(timings, dict)
-    return float(timings["predicted_ms"]) / (int(timings["predicted_n"]) - 1)
+    return used_s * 1000, int(timings["predicted_n"])
 
 
 def two(arguments: argparse.Namespace, server: Path) -> Iterator[tuple[str, dict[str, Row]]]:
