@@ -12,20 +12,31 @@ Prompt = tuple[str | int, ...]
 """Texts and token ids in their order. `("Hello",)` is the ordinary case."""
 
 
-def parse_prompts(fields: Fields, vocabulary: Vocabulary) -> tuple[Prompt, ...]:
-    """The prompts in `prompt`, at least one. An array that holds a number is one prompt, as in llama-server."""
-    value = fields.raw("prompt")
+def parse_prompts(
+    fields: Fields, vocabulary: Vocabulary, name: str = "prompt", most: int = PROMPTS_MAX
+) -> tuple[Prompt, ...]:
+    """The prompts in this field, at least one, at `most` so many."""
+    value = fields.raw(name)
     if value is None:
-        raise fields.wrong("prompt", "a string or an array", value)
-    several = isinstance(value, list) and bool(value) and not any(_is_number(part) for part in value)
+        raise fields.wrong(name, "a string or an array", value)
+    several = are_several(value)
     prompts = value if several else [value]
-    if len(prompts) > PROMPTS_MAX:
-        raise RequestError(f"cannot take {len(prompts)} prompts in one request: at most {PROMPTS_MAX}")
-    where = fields.path("prompt")
+    if len(prompts) > most:
+        raise RequestError(
+            f"cannot take {len(prompts)} prompts in one request: at most {most}",
+            kind="too-many-inputs",
+            details={"param": fields.path(name)},
+        )
+    where = fields.path(name)
     return tuple(
         _prompt(f"{where}[{index}]" if several else where, prompt, vocabulary)
         for index, prompt in enumerate(prompts)
     )
+
+
+def are_several(value: object) -> bool:
+    """Whether each part of this is a prompt. An array that holds a number is one prompt, as in llama-server."""
+    return isinstance(value, list) and bool(value) and not any(_is_number(part) for part in value)
 
 
 def _is_number(value: object) -> bool:

@@ -13,8 +13,10 @@ from falcon.asgi import Request, Response
 
 from llamad.api.about import Endpoints
 from llamad.child.conversations import Recordings
+from llamad.child.instance_spec import EMBD_NORMALIZE
 from llamad.child.routes_about import Metrics, Models, Props, Slots
 from llamad.child.routes_counts import count_routes
+from llamad.child.routes_embed import Embeddings, Rerank
 from llamad.child.routes_generate import ChatCompletions, Completions, NativeCompletions
 from llamad.child.routes_lora import LoraAdapters
 from llamad.child.routes_messages import Messages
@@ -28,16 +30,7 @@ from llamad.wire.stream import LOOKUP_PATH, STREAM_PATH
 
 log = logging.getLogger(__name__)
 
-NOT_SERVED = (
-    "/v1/embeddings",
-    "/embeddings",
-    "/embedding",
-    "/v1/rerank",
-    "/rerank",
-    "/v1/reranking",
-    "/reranking",
-    "/infill",
-)
+NOT_SERVED = ("/infill",)
 
 _HTTP_REASONS = {
     404: ("not-found", "there is no such route"),
@@ -52,14 +45,19 @@ def build_app(
     recordings: Recordings,
     ping_interval_s: int,
     endpoints: Endpoints = Endpoints(),  # noqa: B008 - frozen
+    embd_normalize: int = EMBD_NORMALIZE,
 ) -> falcon.asgi.App[Request, Response]:
-    """All routes of one instance. `piece`: see Tokenize. `ping_interval_s`: of streams whose requests do not say."""
+    """All routes of one instance. `piece`: see Tokenize.
+
+    `ping_interval_s` and `embd_normalize` are for requests that do not say.
+    """
     app: falcon.asgi.App[Request, Response] = falcon.asgi.App()
     chat = ChatCompletions(service, clock, ping_interval_s)
     completions = Completions(service, clock, ping_interval_s)
     native, health = NativeCompletions(service, clock, ping_interval_s), Health()
     responses = Responses(service, clock, ping_interval_s)
     models = Models(service, clock)
+    native_embeddings = Embeddings(service, embd_normalize, native=True)
     routes: dict[str, Any] = {
         "/v1/chat/completions": chat,
         "/chat/completions": chat,
@@ -69,6 +67,10 @@ def build_app(
         "/v1/messages": Messages(service, clock, ping_interval_s),
         "/v1/responses": responses,
         "/responses": responses,
+        "/v1/embeddings": Embeddings(service, embd_normalize, native=False),
+        "/embeddings": native_embeddings,
+        "/embedding": native_embeddings,
+        **dict.fromkeys(("/v1/rerank", "/rerank", "/v1/reranking", "/reranking"), Rerank(service)),
         "/tokenize": Tokenize(service, piece),
         "/detokenize": Detokenize(service),
         "/apply-template": ApplyTemplate(service),

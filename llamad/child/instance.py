@@ -92,7 +92,15 @@ async def _serve(link: Link, spec: InstanceSpec, reporter: Reporter) -> int:
     service = Service(resident, dispatcher, identity, choose_chat(spec, resident.facts), own_defaults(spec))
     sleeper = Sleeper(resident, service, reporter, load, ready)
     recordings = Recordings(lambda *report: link.send(Conversation(*report)), SystemClock().wall)
-    app = build_app(service, resident.piece, SystemClock(), recordings, spec.ping_interval_s, spec.endpoints)
+    app = build_app(
+        service,
+        resident.piece,
+        SystemClock(),
+        recordings,
+        spec.ping_interval_s,
+        spec.endpoints,
+        spec.embd_normalize,
+    )
     door = Door(app, spec.token, recordings)
     link.on_stop(lambda ticket: loop.call_soon_threadsafe(recordings.stop, ticket))
     listener, address = listen(spec.unix_path)

@@ -26,6 +26,9 @@ N_CTX_DEFAULT_MAX = 8192
 PING_INTERVAL_S = 30
 """llama-server's."""
 
+EMBD_NORMALIZE = 2
+"""llama-server's: vectors of Euclidean length 1."""
+
 _ENGINE_OPTIONS = {
     "ctx-size": "n_ctx",
     "parallel": "n_parallel",
@@ -43,6 +46,7 @@ _ENGINE_OPTIONS = {
     "swa-full": "swa_full",
     "context-shift": "context_shift",
     "embeddings": "embedding",
+    "pooling": "pooling",
     "split-mode": "split_mode",
     "main-gpu": "main_gpu",
 }
@@ -80,6 +84,7 @@ _OTHER_NAMES = {
     "typical": "typical-p",
     "predict": "n-predict",
     "embedding": "embeddings",
+    "rerank": "reranking",
 }
 _LOGIT_BIAS = re.compile(r"(\d{1,9})([+-](?:inf|\d+(?:\.\d+)?))")
 
@@ -102,11 +107,12 @@ class InstanceSpec:
     rules: Mapping[str, str]
     ping_interval_s: int = PING_INTERVAL_S
     endpoints: Endpoints = Endpoints()  # noqa: RUF009 - frozen
+    embd_normalize: int = EMBD_NORMALIZE
 
 
 def parse_spec(body: Mapping[str, Any]) -> InstanceSpec:
     """Raises LlamadError of kind `bad-start` for a document that no supervisor should have sent."""
-    options = _canonical(body.get("options") or {})
+    options = _with_reranking(_canonical(body.get("options") or {}))
     token, path = body.get("token"), body.get("path")
     if not isinstance(token, str) or not token or not isinstance(path, str) or not path:
         raise LlamadError("cannot start: the start document needs a path and a token", kind="bad-start")
@@ -132,6 +138,7 @@ def parse_spec(body: Mapping[str, Any]) -> InstanceSpec:
                 "sse-ping-interval", options.get("sse-ping-interval", PING_INTERVAL_S), int
             ),
             endpoints=Endpoints(**_fields(Endpoints, _ENDPOINT_OPTIONS, options)),
+            embd_normalize=_typed("embd-normalize", options.get("embd-normalize", EMBD_NORMALIZE), int),
         )
     except (TypeError, ValueError) as error:
         raise LlamadError(f"cannot start: {error}", kind="bad-start") from error
@@ -148,6 +155,11 @@ def _canonical(options: Mapping[str, Any]) -> dict[str, Any]:
         name.removeprefix("no-"): (not value if name.startswith("no-") else value)
         for name, value in named.items()
     }
+
+
+def _with_reranking(options: dict[str, Any]) -> dict[str, Any]:
+    """To rank is to embed with a pooling of its own; llama-server takes the one for the other, too."""
+    return options | {"embeddings": True, "pooling": "rank"} if options.get("reranking") else options
 
 
 def _fields(kind: type, names: Mapping[str, str], options: Mapping[str, Any]) -> dict[str, Any]:

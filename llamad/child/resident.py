@@ -21,7 +21,7 @@ from llamad.engine.breakdown import HOST, Share
 from llamad.engine.checks import check_adapters
 from llamad.engine.engine import Engine
 from llamad.engine.llama import LlamaBackend
-from llamad.engine.vocabulary import Adapters, EngineStats, GenerateRequest, ModelFacts, Output, SlotView
+from llamad.engine.vocabulary import Adapters, EngineStats, ModelFacts, Output, Request, SlotView
 from llamad.errors import LlamadError, UnavailableError
 
 # An idle engine stops at once, unless somebody's rules are still being prepared whom nobody waits for any more.
@@ -117,7 +117,7 @@ class Resident:
             return memory.effective_bytes(self._loaded.backend)
         return {HOST: Share(overhead=memory.resident_bytes("RssAnon"))}
 
-    def submit(self, request: GenerateRequest) -> None:
+    def submit(self, request: Request) -> None:
         """Engine.submit. Raises UnavailableError of kind `sleeping`."""
         if request.adapters is None:
             request = replace(request, adapters=self.default_adapters)

@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 from llamad.api.generation import Generation
 from llamad.api.prompts import Prompt, prompt_chars, prompt_tokens
 from llamad.child.chat import Chat
+from llamad.child.embed_work import EmbedWork
 from llamad.child.work import Dispatcher, Submitter, Work
 from llamad.engine.vocabulary import Adapters, EngineStats, ModelFacts, SlotView
 from llamad.errors import RequestError
@@ -134,6 +135,12 @@ class Service:
         work = Work(self.engine, self._dispatcher)
         cleanup.callback(work.close)
         work.start(generation, prompts)
+        return work
+
+    def embed_work(self, cleanup: ExitStack) -> EmbedWork:
+        """A request for vectors, until `cleanup` is run."""
+        work = EmbedWork(self.engine, self._dispatcher)
+        cleanup.callback(work.close)
         return work
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from llamad.api.answer import Whole
 from llamad.api.generation import Generation
-from llamad.engine.vocabulary import Failed, Finished, GenerateRequest, Output, Progress, Text
+from llamad.engine.vocabulary import Embedded, Failed, Finished, Output, Progress, Request, Text
 
 Part = tuple[int, Text | Progress | Finished]
 """What is new of a work: the index of the sequence, and the output."""
@@ -23,9 +23,15 @@ Part = tuple[int, Text | Progress | Finished]
 class Submitter(Protocol):
     """What a work needs of the engine."""
 
-    def submit(self, request: GenerateRequest, /) -> None: ...
+    def submit(self, request: Request, /) -> None: ...
 
     def cancel(self, id: int, /) -> None: ...
+
+
+class Receiver(Protocol):
+    """A work, for whoever has outputs for it."""
+
+    def take(self, output: Output, /) -> None: ...
 
 
 class Dispatcher:
@@ -33,7 +39,7 @@ class Dispatcher:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._works: dict[int, Work] = {}
+        self._works: dict[int, Receiver] = {}
         self._last_number = 0
 
     def deliver(self, outputs: list[Output]) -> None:
@@ -43,7 +49,7 @@ class Dispatcher:
         except RuntimeError:
             pass  # The loop is closed: nobody waits any more.
 
-    def register(self, work: Work) -> int:
+    def register(self, work: Receiver) -> int:
         """A number for a new request of this work."""
         self._last_number += 1
         self._works[self._last_number] = work
@@ -125,7 +131,7 @@ class Work:
         if isinstance(output, Failed):
             self._failure = self._failure or output
             self._end(output.id)
-        else:
+        elif not isinstance(output, Embedded):
             self._arrived.append((self._open[output.id], output))
             if isinstance(output, Finished):
                 self._end(output.id)

@@ -28,6 +28,7 @@ _WITHOUT_EFFECT = frozenset(
         "dry-sequence-breaker",
         "dynatemp-exp",
         "dynatemp-range",
+        "embd-normalize",
         "fit-target",
         "frequency-penalty",
         "grammar",

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from llamad.config import (
     rows_cache,
     rows_daemon,
+    rows_embed,
     rows_endpoints,
     rows_front,
     rows_instance,
@@ -34,6 +35,7 @@ ROWS: tuple[Option, ...] = (
     *rows_instance.ROWS,
     *rows_lora.ROWS,
     *rows_cache.ROWS,
+    *rows_embed.ROWS,
     *rows_sampling.ROWS,
     *rows_endpoints.ROWS,
     *rows_model.ROWS,

@@ -138,10 +138,6 @@ _SLOTS = (
     _later(_FLAG, "cont-batching cb", True, no="no-cont-batching nocb"),
     _later(_NUMBER, "slot-prompt-similarity sps"),
     _later(_TEXT, "slot-save-path"),
-    _later(_FLAG, "embeddings embedding", False, env="LLAMA_ARG_EMBEDDINGS"),
-    _later(_TEXT, "pooling"),
-    _later(_WHOLE, "embd-normalize", 2),
-    _later(_FLAG, "reranking rerank", False),
     _later(_TEXT, "lookup-cache-static lcs"),
     _later(_TEXT, "lookup-cache-dynamic lcd"),
 )

@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from llamad.engine.embedding import Matrix
 from llamad.engine.narrow import Row
 from llamad.engine.sampling import Chain
+from llamad.engine.shape import Embedding
 from llamad.engine.stages import Stage
 from llamad.engine.vocabulary import Adapters, ModelFacts
 
@@ -45,6 +47,8 @@ class Backend(Protocol):
     facts: ModelFacts
     n_step: int
     """Most tokens one decode call should carry."""
+    embedding: Embedding | None
+    """How vectors are made, None where they are not."""
     n_swa: int
     """Sliding window in tokens, 0 where the memory keeps everything."""
 
@@ -54,6 +58,18 @@ class Backend(Protocol):
 
     def decode(self, entries: Sequence[Entry]) -> Outcome:
         """Evaluate one batch: at most `n_step` tokens."""
+        ...
+
+    def embed(self, entries: Sequence[Entry]) -> Outcome:
+        """Evaluate one batch for vectors: at most `embedding.n_step` tokens, or one input that is longer."""
+        ...
+
+    def hidden(self) -> Matrix:
+        """A row for each token of the last `embed`, in batch order: a view that the next call overwrites."""
+        ...
+
+    def scores(self, sequence: int) -> Matrix:
+        """The one row that the classifier head made of a sequence in the last `embed`."""
         ...
 
     def logits(self, index: int) -> Row:

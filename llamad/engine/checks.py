@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from llamad.engine.embedding import POOLINGS
 from llamad.engine.placement import SPLIT_MODES
-from llamad.engine.vocabulary import Adapters, EngineSettings, GenerateRequest, ModelFacts
+from llamad.engine.vocabulary import (
+    Adapters,
+    EmbedRequest,
+    EngineSettings,
+    GenerateRequest,
+    ModelFacts,
+    Request,
+)
 from llamad.errors import ConfigError, LlamadError, RequestError, UnavailableError
 
 FLASH_ATTN = {"auto": -1, "off": 0, "on": 1}
@@ -51,14 +59,23 @@ def _settings_fault(settings: EngineSettings, slots_max: int) -> str:
         return f"split-mode {settings.split_mode!r} is none of {', '.join(SPLIT_MODES)}"
     if settings.tensor_split and not any(share > 0 for share in settings.tensor_split):
         return "tensor-split has no share above 0"
-    if settings.embedding:
-        return "embeddings are not served by this engine"
+    if settings.pooling and settings.pooling not in POOLINGS:
+        return f"pooling {settings.pooling!r} is none of {', '.join(POOLINGS)}"
     unknown = settings.extra.keys() - EXTRA_MODEL.keys() - EXTRA_CONTEXT.keys()
     return f"unknown parameter {', '.join(sorted(unknown))}" if unknown else ""
 
 
-def check_request(request: GenerateRequest, facts: ModelFacts) -> RequestError | None:
+def check(request: Request, facts: ModelFacts) -> LlamadError | None:
+    """What is wrong with a request for this model, if anything is."""
+    if isinstance(request, EmbedRequest):
+        return check_embedding(request, facts)
+    return check_request(request, facts)
+
+
+def check_request(request: GenerateRequest, facts: ModelFacts) -> LlamadError | None:
     """The client's fault, if there is one."""
+    if not facts.generates:
+        return unable(f"generate: a model of the architecture {facts.architecture} makes vectors only")
     n_prompt = len(request.tokens)
     if n_prompt == 0:
         return RequestError("cannot answer an empty prompt: it has 0 tokens", kind="empty-prompt")
@@ -80,6 +97,36 @@ def check_adapters(adapters: Adapters, facts: ModelFacts) -> RequestError | None
         kind="bad-field",
         details={"param": "lora"},
     )
+
+
+def check_embedding(request: EmbedRequest, facts: ModelFacts) -> LlamadError | None:
+    """The client's fault, if there is one."""
+    if facts.pooling is None:
+        return unable("embed: the model is loaded without embeddings (llama-server's --embeddings)")
+    for index, tokens in enumerate(request.inputs):
+        if not tokens:
+            return RequestError(f"cannot embed input {index}: it has 0 tokens", kind="empty-prompt")
+        if len(tokens) > facts.n_ctx_slot:
+            return input_too_long(f"input {index}", len(tokens), facts.n_ctx_slot)
+        if min(tokens) < 0 or max(tokens) >= facts.n_vocab:
+            return RequestError(
+                f"cannot embed input {index}: it has tokens outside the vocabulary of {facts.n_vocab}"
+            )
+    return None
+
+
+def input_too_long(what: str, n_tokens: int, n_ctx: int) -> RequestError:
+    """An input of `n_tokens` that has to fit the `n_ctx` tokens that there are."""
+    return RequestError(
+        f"cannot fit {what} of {n_tokens} tokens into a context of {n_ctx} tokens",
+        kind="exceed-context-size",
+        details={"n_prompt_tokens": n_tokens, "n_ctx": n_ctx},
+    )
+
+
+def unable(what: str) -> LlamadError:
+    """The refusal of what this model, as it is loaded, cannot do."""
+    return LlamadError(f"cannot {what}", kind="not-supported", status=501)
 
 
 def context_full(n_prompt: int, n_ctx: int) -> RequestError:

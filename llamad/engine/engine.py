@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 from llamad.engine import adapters, checks, plan
 from llamad.engine.backend import Backend, Entry, Outcome
+from llamad.engine.embed_turn import EmbedTurns
 from llamad.engine.inbox import Inbox, Job
 from llamad.engine.narrow import Row
 from llamad.engine.plan import Share
@@ -35,6 +36,8 @@ from llamad.engine.views import Views
 from llamad.engine.vocabulary import (
     SEED_RANDOM,
     Adapters,
+    Embedded,
+    EmbedRequest,
     EngineStats,
     Failed,
     Finished,
@@ -44,6 +47,7 @@ from llamad.engine.vocabulary import (
     ModelFacts,
     Output,
     Progress,
+    Request,
     SlotView,
     Text,
 )
@@ -98,6 +102,7 @@ class Engine:
         self._draw_seed = draw_seed
         self._pool = Pool(backend)
         self._inbox = Inbox(backend.facts.n_slots + queue_max, backend.abort)
+        self._embedding = EmbedTurns(backend, self._inbox, self._pool.forget_idle)
         self._rulebook = Rulebook(backend)
         self._workshop = Workshop(self._prepare)
         self._outputs: list[Output] = []
@@ -111,13 +116,13 @@ class Engine:
         """What is known of the loaded model."""
         return self._backend.facts
 
-    def submit(self, request: GenerateRequest) -> None:
-        """Hand in a request. Its outputs come through `deliver`: Texts, then one Finished or Failed.
+    def submit(self, request: Request) -> None:
+        """Hand in a request. Its outputs come through `deliver`: Texts, then one Finished, Embedded or Failed.
 
         What is wrong with the request itself, or a full queue, is answered before this returns; rules that cannot be
         honoured are answered from the workshop's thread.
         """
-        error: LlamadError | None = checks.check_request(request, self.facts)
+        error = checks.check(request, self.facts)
         if error is None:
             if self._inbox.admit(request.id):
                 self._bring_in(request)
@@ -144,16 +149,17 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Counters, as of now."""
-        counts, busy = self._counts, len(self._pool.busy)
+        counts, embedding = self._counts, self._embedding
+        busy = len(self._pool.busy) + embedding.n_busy
         return EngineStats(
-            steps=counts.steps,
-            decoded_tokens=counts.decoded_tokens,
-            prompt_tokens=counts.prompt_tokens,
+            steps=counts.steps + embedding.n_steps,
+            decoded_tokens=counts.decoded_tokens + embedding.n_tokens,
+            prompt_tokens=counts.prompt_tokens + embedding.n_tokens,
             cached_tokens=counts.cached_tokens,
             predicted_tokens=counts.predicted_tokens,
-            requests_done=counts.done,
+            requests_done=counts.done + embedding.n_done,
             requests_cancelled=counts.cancelled,
-            requests_failed=counts.failed + self._inbox.n_refused,
+            requests_failed=counts.failed + embedding.n_failed + self._inbox.n_refused,
             slots_busy=busy,
             queued=max(0, self._inbox.n_alive - busy),
             generating_max=counts.generating_max,
@@ -180,20 +186,22 @@ class Engine:
 
     def turn(self) -> bool:
         """One round of `run`: take the mail, do one step, deliver. Waits for mail when nothing is to be done."""
-        mail = self._inbox.take(wait=self._pool.at_rest)
+        mail = self._inbox.take(wait=self._pool.at_rest and self._embedding.at_rest)
         for job in mail.jobs:
             self._take_in(job)
         if mail.closed:
             return False
         if mail.cancelled:
             self._pool.cancel(mail.cancelled)
+            self._embedding.cancel(mail.cancelled)
             self._counts.cancelled += len(mail.cancelled)
         self._step()
+        self._outputs += self._embedding.turn(bool(self._pool.busy), self._n_prompt_beside)
         self._flush()
         return True
 
-    def _bring_in(self, request: GenerateRequest) -> None:
-        if Workshop.is_for(request):
+    def _bring_in(self, request: Request) -> None:
+        if isinstance(request, GenerateRequest) and Workshop.is_for(request):
             self._workshop.put(request)
         else:
             self._inbox.post(Job(request))
@@ -225,6 +233,9 @@ class Engine:
 
     def _take_in(self, job: Job) -> None:
         request = job.request
+        if isinstance(request, EmbedRequest):
+            self._embedding.wait(request)
+            return
         try:
             task = Task(request, job.sampler or self._sampler(request), self.facts)
         except Exception as error:  # noqa: BLE001 - one request's fault must not end the instance
@@ -240,7 +251,8 @@ class Engine:
 
     def _step(self) -> None:
         """Evaluate what one plan says, in as many decode calls as the memory makes necessary."""
-        self._pool.start()
+        if not self._embedding.blocked:
+            self._pool.start()
         now = self._clock()
         self._pool.shift()
         for slot in self._pool.open(self._counts.steps, now):
@@ -260,7 +272,7 @@ class Engine:
             case Outcome.ABORTED:
                 for share in batch:
                     self._slot(share).restart()
-            case Outcome.FULL if self._pool.make_room():
+            case Outcome.FULL if self._embedding.give_way() or self._pool.make_room():
                 return [batch]
             case Outcome.FULL | Outcome.INVALID as outcome:
                 return plan.halves(batch) or self._refused(batch[0], outcome)
@@ -373,6 +385,7 @@ class Engine:
     def _give_up(self) -> None:
         self._flush()
         self._pool.drain()
+        self._embedding.drain()
         self._inbox.take(wait=False)
         left = self._inbox.alive()
         self._counts.failed += len(left)
@@ -385,7 +398,7 @@ class Engine:
 
     def _flush(self) -> None:
         outputs, self._outputs = self._outputs, []
-        ended = [output.id for output in outputs if isinstance(output, Finished | Failed)]
+        ended = [output.id for output in outputs if isinstance(output, Embedded | Finished | Failed)]
         if ended:
             self._inbox.end(ended)
         if outputs:

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from llamad.engine.sampling import Sampler
-from llamad.engine.vocabulary import GenerateRequest
+from llamad.engine.vocabulary import Request
 
 
 class Job(NamedTuple):
     """A request, with its sampler if that has been made already."""
 
-    request: GenerateRequest
+    request: Request
     sampler: Sampler | None = None
 
 

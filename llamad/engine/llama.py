@@ -35,11 +35,14 @@ from llamad.engine import checks, placement
 from llamad.engine.backend import Entry, Outcome
 from llamad.engine.chain import Samplers
 from llamad.engine.complaints import Complaints
+from llamad.engine.context import context_params, meta, pair_form, read_shape, set_extra
+from llamad.engine.embedding import Matrix
 from llamad.engine.ggml import Ggml
 from llamad.engine.lora import Loras
 from llamad.engine.narrow import Row
 from llamad.engine.placement import Placed
 from llamad.engine.sampling import Chain
+from llamad.engine.shape import Shape
 from llamad.engine.stages import Stage
 from llamad.engine.vocabulary import Adapters, EngineSettings, ModelFacts
 from llamad.errors import LlamadError, RequestError
@@ -49,12 +52,16 @@ log = logging.getLogger(__name__)
 # ggml_log_level, as in ggml.h: none, debug, info, warn, error, continued line. llama.cpp is chatty at its info level.
 _LOG_LEVELS = (logging.DEBUG, logging.DEBUG, logging.DEBUG, logging.WARNING, logging.ERROR, logging.DEBUG)
 
+# A warning about what is so on purpose: vectors are pooled in llamad.engine.embedding.
+_EXPECTED = "model default pooling_type is"
+
 
 @lib.llama_log_callback  # type: ignore[untyped-decorator]
 def _to_log(level: int, text: bytes, aborted: int | None) -> None:
     """`aborted`: address of a backend's abort flag. What llama.cpp calls a failure while that is set was asked for."""
     line = text.decode(errors="replace").strip()
-    known = level < len(_LOG_LEVELS) and not (aborted and ctypes.string_at(aborted))
+    expected = _EXPECTED in line or (aborted and ctypes.string_at(aborted))
+    known = level < len(_LOG_LEVELS) and not expected
     if line.strip("."):
         log.log(_LOG_LEVELS[level] if known else logging.DEBUG, "%s", line)
 
@@ -75,15 +82,16 @@ def load(settings: EngineSettings, progress: Callable[[float], None] = lambda _:
         if not model:
             raise complaints.failure(f"{doing}: no model")
         try:
+            shape = read_shape(settings, model)
             loras = Loras(model, settings.adapters, lambda: complaints.reason)
         except LlamadError:
             lib.llama_model_free(model)
             raise
-        context = lib.llama_init_from_model(model, _context_params(settings, model))
+        context = lib.llama_init_from_model(model, context_params(settings, shape))
         if not context:
             lib.llama_model_free(model)
-            raise complaints.failure(f"{doing}: no context of {settings.n_ctx} tokens")
-        backend = LlamaBackend(model, context, loras, settings, placed)
+            raise complaints.failure(f"{doing}: no context of {shape.n_ctx} tokens")
+        backend = LlamaBackend(model, context, loras, settings, placed, shape)
         if not backend.warm_up():
             backend.close()
             raise complaints.failure(f"{doing}: no first evaluation")
@@ -107,10 +115,12 @@ class LlamaBackend:
     """One model, one context. See `backend.Backend` for the calls that the engine makes."""
 
     def __init__(
-        self, model: Any, context: Any, loras: Loras, settings: EngineSettings, placed: Placed
+        self, model: Any, context: Any, loras: Loras, settings: EngineSettings, placed: Placed, shape: Shape
     ) -> None:
         self._model, self._context, self._loras = model, context, loras
         self._placed = placed
+        self._shape = shape
+        self.embedding = shape.embedding
         self._vocab = lib.llama_model_get_vocab(model)
         self._memory = lib.llama_get_memory(context)
         self._short = _short_calls()
@@ -132,10 +142,11 @@ class LlamaBackend:
         if settings.context_shift and not self.facts.shifts:
             log.warning("context-shift is off: the memory of this model cannot be shifted")
         n_ctx, n_vocab = self.facts.n_ctx, self.facts.n_vocab
-        self._batch = _Batch(self.n_step, n_ctx, self.facts.n_slots)
+        self._batch = _Batch(self.n_step, n_ctx, shape.n_sequences)
         self._samplers = Samplers(self._vocab, n_vocab)
         self._logits_at = 0
         self._logits: Any = np.empty((0, n_vocab), np.float32)
+        self._n_outputs_had = 0
 
     def close(self) -> None:
         """Free context and model. Nothing may be called afterwards."""
@@ -152,7 +163,8 @@ class LlamaBackend:
         """
         self.apply(self._loras.all)
         lib.llama_set_warmup(self._context, True)
-        outcome = self.decode([Entry(0, 0, [max(0, lib.llama_vocab_bos(self._vocab))], True)])
+        evaluate = self.decode if self._shape.generates else self.embed
+        outcome = evaluate([Entry(0, 0, [max(0, lib.llama_vocab_bos(self._vocab))], True)])
         lib.llama_set_warmup(self._context, False)
         lib.llama_memory_clear(self._memory, True)
         return outcome is Outcome.DONE
@@ -162,7 +174,19 @@ class LlamaBackend:
 
     def decode(self, entries: Sequence[Entry]) -> Outcome:
         """Evaluate one batch. Waits for the result, with the GIL released."""
-        code = lib.llama_decode(self._context, self._batch.fill(entries))
+        if self.embedding:
+            self._short.set_embeddings(self._context, not self._shape.generates)
+        return self._evaluate(self._batch.fill(entries))
+
+    def embed(self, entries: Sequence[Entry]) -> Outcome:
+        """Evaluate one batch for the vectors of all its tokens, in the same way."""
+        self._short.set_embeddings(self._context, True)
+        outcome = self._evaluate(self._batch.fill(entries, every=True))
+        self._n_outputs_had = max(self._n_outputs_had, self._batch.n_tokens)
+        return outcome
+
+    def _evaluate(self, batch: Any) -> Outcome:
+        code = lib.llama_decode(self._context, batch)
         lib.llama_synchronize(self._context)
         if code < 0:
             log.error("cannot decode a batch of %d tokens: llama.cpp returned %d", self._batch.n_tokens, code)
@@ -178,6 +202,23 @@ class LlamaBackend:
             self._logits_at, self._logits = address, np.ctypeslib.as_array(pointer, shape)
         row: Row = self._logits[index]
         return row
+
+    def hidden(self) -> Matrix:
+        """The vectors of all tokens of the last `embed`, in batch order: a view that the next call overwrites."""
+        address = lib.llama_get_embeddings(self._context)
+        return np.ctypeslib.as_array(address, (self._batch.n_tokens, self.facts.n_embd_out))
+
+    def scores(self, sequence: int) -> Matrix:
+        """What the classifier head made of a sequence in the last `embed`: one row."""
+        address = lib.llama_get_embeddings_seq(self._context, sequence)
+        return np.ctypeslib.as_array(address, (1, lib.llama_model_n_cls_out(self._model)))
+
+    @property
+    def output_bytes_to_come(self) -> int:
+        """What the host will hold beside what it holds now, once the largest batch has been embedded."""
+        shape = self._shape
+        had = self._n_outputs_had if self._n_outputs_had > shape.n_sequences else 0
+        return shape.output_bytes * (shape.n_outputs - had) // shape.n_outputs
 
     def abort(self) -> None:
         """Make the abort callback answer yes."""
@@ -270,17 +311,20 @@ class LlamaBackend:
     def _read_facts(self, settings: EngineSettings) -> ModelFacts:
         model, vocab, context = self._model, self._vocab, self._context
         template = lib.llama_model_chat_template(model, None)
+        embedding = self.embedding
         return ModelFacts(
-            architecture=self._text(lib.llama_model_meta_val_str, model, b"general.architecture"),
+            architecture=meta(model, "general.architecture"),
             description=self._text(lib.llama_model_desc, model),
             n_params=lib.llama_model_n_params(model),
             size_bytes=lib.llama_model_size(model),
             n_ctx=lib.llama_n_ctx(context),
-            n_ctx_slot=lib.llama_n_ctx_seq(context),
+            n_ctx_slot=embedding.n_input_max
+            if embedding and embedding.whole
+            else lib.llama_n_ctx_seq(context),
             n_ctx_train=lib.llama_model_n_ctx_train(model),
             n_vocab=lib.llama_vocab_n_tokens(vocab),
             n_embd=lib.llama_model_n_embd(model),
-            n_slots=lib.llama_n_seq_max(context),
+            n_slots=settings.n_parallel,
             chat_template=template.decode(errors="replace") if template else None,
             bos_token=self._special(lib.llama_vocab_bos(vocab)),
             eos_token=self._special(lib.llama_vocab_eos(vocab)),
@@ -290,6 +334,10 @@ class LlamaBackend:
             ftype=(lib.llama_ftype_name(lib.llama_model_ftype(model)) or b"").decode(errors="replace"),
             vocab_type=lib.llama_vocab_type(vocab),
             shifts=settings.context_shift and bool(lib.llama_memory_can_shift(self._memory)),
+            n_embd_out=lib.llama_model_n_embd_out(model),
+            generates=self._shape.generates,
+            pooling=embedding.pooling if embedding else None,
+            pair=pair_form(model),
         )
 
     def _special(self, token: int) -> str:
@@ -326,8 +374,8 @@ class _Batch:
     def n_tokens(self) -> int:
         return int(self._batch.n_tokens)
 
-    def fill(self, entries: Sequence[Entry]) -> Any:
-        """The batch with these entries; together they must not be longer than the arrays."""
+    def fill(self, entries: Sequence[Entry], *, every: bool = False) -> Any:
+        """The batch with these entries; together they must not be longer than the arrays. `every` token is an output."""
         end = 0
         base, stride = self._sequence_ids.ctypes.data, self._sequence_ids.itemsize
         for entry in entries:
@@ -335,7 +383,7 @@ class _Batch:
             self._tokens[begin:end] = entry.tokens
             self._positions[begin:end] = self._count[entry.start : entry.start + end - begin]
             self._sequences[begin:end] = base + stride * entry.sequence
-            self._logits[begin:end] = 0
+            self._logits[begin:end] = every
             self._logits[end - 1] = entry.logits
         self._batch.n_tokens = end
         return self._batch
@@ -356,6 +404,7 @@ def _short_calls() -> SimpleNamespace:
         is_eog=declare("llama_vocab_is_eog", ctypes.c_bool, pointer, integer),
         pos_min=declare("llama_memory_seq_pos_min", integer, pointer, integer),
         pos_max=declare("llama_memory_seq_pos_max", integer, pointer, integer),
+        set_embeddings=declare("llama_set_embeddings", None, pointer, ctypes.c_bool),
         token_to_piece=declare(
             "llama_token_to_piece", integer, pointer, integer, pointer, integer, integer, ctypes.c_bool
         ),
@@ -378,7 +427,7 @@ def _load_model(settings: EngineSettings, placed: Placed, progress: Callable[[fl
     }[settings.use_mmap, settings.use_mlock]
     params.progress_callback = report
     placed.apply(params)
-    _set_extra(params, settings, checks.EXTRA_MODEL)
+    set_extra(params, settings, checks.EXTRA_MODEL)
     return lib.llama_model_load_from_file(os.fsencode(settings.path), params)
 
 
@@ -387,26 +436,3 @@ def _layers_on_gpus(asked: int, n_layers: int, placed: Placed) -> int:
     if not placed.handles:
         return 0
     return n_layers + 1 if asked < 0 else min(asked, n_layers + 1)
-
-
-def _context_params(settings: EngineSettings, model: Any) -> Any:
-    params = lib.llama_context_default_params()
-    params.n_ctx = settings.n_ctx or lib.llama_model_n_ctx_train(model)
-    params.n_batch = settings.n_batch
-    params.n_ubatch = min(settings.n_ubatch, settings.n_batch)
-    params.n_seq_max = params.n_outputs_max = settings.n_parallel
-    params.n_threads = settings.threads if settings.threads > 0 else len(os.sched_getaffinity(0))
-    params.n_threads_batch = settings.threads_batch if settings.threads_batch > 0 else params.n_threads
-    params.flash_attn_type = checks.FLASH_ATTN[settings.flash_attn]
-    params.type_k = getattr(lib, f"GGML_TYPE_{settings.cache_type_k.upper()}")
-    params.type_v = getattr(lib, f"GGML_TYPE_{settings.cache_type_v.upper()}")
-    params.kv_unified = settings.kv_unified
-    params.swa_full = settings.swa_full
-    params.no_perf = True
-    _set_extra(params, settings, checks.EXTRA_CONTEXT)
-    return params
-
-
-def _set_extra(params: Any, settings: EngineSettings, known: dict[str, type]) -> None:
-    for name in settings.extra.keys() & known.keys():
-        setattr(params, name, known[name](settings.extra[name]))

@@ -27,6 +27,7 @@ from llama_cpp import llama_cpp as lib
 from llamad.engine import breakdown, checks, cxx, llama
 from llamad.engine.breakdown import HOST, Buffer, Device, Share
 from llamad.engine.complaints import Complaints
+from llamad.engine.context import context_params, read_shape, set_extra
 from llamad.engine.ggml import Ggml
 from llamad.engine.vocabulary import EngineSettings
 from llamad.errors import LlamadError
@@ -88,15 +89,16 @@ class Prober:
             self._load(n_gpu_layers)
             self._n_gpu_layers = self._layers(n_gpu_layers)
         settings = dataclasses.replace(self._settings, n_ctx=n_ctx)
+        shape = read_shape(settings, self._model)
         with Complaints(llama.log) as complaints:
-            context = lib.llama_init_from_model(self._model, llama._context_params(settings, self._model))
+            context = lib.llama_init_from_model(self._model, context_params(settings, shape))
             if not context:
                 raise _failed(f"no context of {n_ctx} tokens: {complaints.reason}")
         try:
             buffers = self._with_mapping(read_buffers(context, self._ggml))
             if self.overhead is None:
                 self.overhead = self._read_overhead()
-            shares = breakdown.by_device(buffers)
+            shares = breakdown.by_device([*buffers, Buffer(HOST, compute=shape.output_bytes)])
             if self._settings.adapters:
                 n_ubatch = lib.llama_n_ubatch(context)
                 paths = [adapter.path for adapter in self._settings.adapters]
@@ -115,7 +117,7 @@ class Prober:
         params.no_alloc, params.load_mode = True, lib.LLAMA_LOAD_MODE_NONE
         params.n_gpu_layers = n_gpu_layers
         self.placed.apply(params)
-        llama._set_extra(params, self._settings, checks.EXTRA_MODEL)
+        set_extra(params, self._settings, checks.EXTRA_MODEL)
         path = os.fsencode(self._settings.path)
         with Complaints(llama.log) as complaints:
             self._model: Any = lib.llama_model_load_from_file(path, params)
@@ -162,7 +164,7 @@ def effective_bytes(backend: llama.LlamaBackend) -> dict[str, Share]:
         buffers = read_buffers(backend._context, _ggml())
     except LlamadError:
         return {HOST: Share(overhead=resident_bytes("VmRSS"))}
-    shares = breakdown.by_device(buffers)
+    shares = breakdown.by_device([*buffers, Buffer(HOST, compute=backend.output_bytes_to_come)])
     paths = [adapter.path for adapter in backend.facts.adapters]
     for device, (weights, _) in _adapters(backend._model, paths, _ggml()).items():
         shares[device] = shares.get(device, Share()) + Share(adapters=weights)

@@ -146,7 +146,7 @@ class Pool:
 
     def make_room(self) -> bool:
         """Free memory without ending anybody's request; False where only one request is left."""
-        return self._forget_idle() or self._park_youngest()
+        return self.forget_idle() or self._park_youngest()
 
     def evict(self, slot: Slot[Task]) -> Task:
         """Take a request out of its slot, which forgets everything."""
@@ -174,7 +174,8 @@ class Pool:
         held = [prefix.Held(slot.id, usable(slot, task), slot.used_at_step) for slot in idle]
         return self.slots[prefix.choose(held, task.tokens)]
 
-    def _forget_idle(self) -> bool:
+    def forget_idle(self) -> bool:
+        """Let the least recently used idle slot forget; False where none remembers anything."""
         idle = [slot for slot in self.slots if slot.idle and slot.cached]
         if not idle:
             return False

@@ -125,6 +125,22 @@ class GenerateRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class EmbedRequest:
+    """Inputs to make vectors of: token ids, each input with at least one.
+
+    `pooling`: how, where the model's is not wanted; it must not be `rank`. `normalize` as llama-server's
+    `embd_normalize`, -1 for not at all (`engine.embedding.normalized`). `dimensions`: keep only so many, 0 for all.
+    """
+
+    id: int
+    inputs: tuple[tuple[int, ...], ...]
+    pooling: str = ""
+    normalize: int = -1
+    dimensions: int = 0
+    adapters: Adapters | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Timings:
     """What a request cost. Times in ms. `cached_tokens` of the prompt were reused, `prompt_tokens` is its length.
 
@@ -209,6 +225,19 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
+class Embedded:
+    """The last word on an EmbedRequest that ended well.
+
+    `vectors`, one an input: rows of `width` numbers (float32 in the machine's order), one row or one a token with the
+    pooling `none`.
+    """
+
+    id: int
+    vectors: tuple[bytes, ...]
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """The last word on a request that could not be served. A cancelled request is not answered at all."""
 
@@ -216,7 +245,8 @@ class Failed:
     error: LlamadError
 
 
-Output = Text | Progress | Finished | Failed
+Output = Text | Progress | Finished | Embedded | Failed
+Request = GenerateRequest | EmbedRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +273,8 @@ class EngineSettings:
 
     `n_ctx` 0: the model's own training context, capped by `n_ctx_default_max` where it is larger. `n_parallel`: slots.
     `n_gpu_layers` -1: all. `cache_type_k/v`: ggml type names (`f16`, `q8_0`, ...). `threads` <= 0: the cores this
-    process may run on. `devices`: names of GPUs, () for all, ("none",) for none of them. `split_mode`: `layer`, or `none`
+    process may run on. `embedding`: a model that generates is to make vectors, too; one that does nothing else needs no
+    telling. `pooling`: "" for the model's own. `devices`: names of GPUs, () for all, ("none",) for none of them. `split_mode`: `layer`, or `none`
     for the one device with the index `main_gpu`. `tensor_split`: shares of the devices, () by their memory
     (`engine.placement`). `context_shift`: requests may be longer than the context, where the model's memory can do that.
     """
@@ -265,6 +296,7 @@ class EngineSettings:
     swa_full: bool = False
     context_shift: bool = False
     embedding: bool = False
+    pooling: str = ""
     devices: tuple[str, ...] = ()
     split_mode: str = "layer"
     main_gpu: int = 0
@@ -314,6 +346,19 @@ class EngineStats:
 
 
 @dataclass(frozen=True, slots=True)
+class PairForm:
+    """How a query and a document become one input of a model that ranks.
+
+    By `template`, which has `{query}` and `{document}` in it; without one, as tokens before, between and after them.
+    """
+
+    template: str | None = None
+    before: tuple[int, ...] = ()
+    between: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ModelFacts:
     """What the GGUF and the context say of the loaded model."""
 
@@ -340,6 +385,12 @@ class ModelFacts:
     """llama.cpp's number of the kind of tokeniser."""
     shifts: bool = False
     """A request may be longer than the context: its oldest part is dropped."""
+    n_embd_out: int = 0
+    """Numbers in a vector."""
+    generates: bool = True
+    pooling: str | None = None
+    """How it makes vectors, "" where nobody has said how; None: it does not."""
+    pair: PairForm = PairForm()
 
     @property
     def n_prompt_max(self) -> int:

@@ -21,7 +21,7 @@ from tests.config.gguf_kit import write_model
 SHOWN = [row for row in options.ROWS if row.help]
 # What makes an engine but is no option: the path is the preset's, `extra` the tests', and llama-server has `min_keep` in
 # requests only.
-NO_OPTION = {"path", "extra", "min_keep", "embedding"}
+NO_OPTION = {"path", "extra", "min_keep"}
 # These reach the supervisor or the fitting of a load, not the engine.
 SUPERVISORS = {"sleep-idle-seconds": "sleep_idle_s", "unload-idle-seconds": "unload_idle_s"}
 FITTING = {"fit": ("off", False), "fit-target": ("5", (5 << 20,)), "fit-ctx": ("7", 7)}
@@ -94,6 +94,7 @@ TEXTS = {
     "dynatemp-exp": "2.5",
     "adaptive-decay": "0.5",
     "json-schema": "{}",
+    "pooling": "cls",
 }
 
 

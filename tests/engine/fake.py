@@ -13,7 +13,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from llamad.engine.backend import Entry, Outcome
+from llamad.engine.embedding import Matrix
 from llamad.engine.narrow import Ids, Row
+from llamad.engine.shape import Embedding
 from llamad.engine.stages import Stage
 from llamad.engine.vocabulary import AdapterFacts, Adapters, ModelFacts
 from llamad.errors import RequestError
@@ -21,6 +23,7 @@ from llamad.errors import RequestError
 N_BYTES = 256
 EOG = 256
 N_VOCAB = 257
+WIDTH = 3
 
 
 def next_token(tokens: Sequence[int]) -> int:
@@ -48,6 +51,12 @@ def answer(
     for _ in range(count):
         sequence.append(adapted(successor(sequence), adapters))
     return bytes(sequence[len(tokens) :]).decode()
+
+
+def hidden(tokens: Sequence[int]) -> list[float]:
+    """The vector of the last of these tokens: it depends on all of them."""
+    state = next_token(tokens)
+    return [float(state), float(tokens[-1]), float(len(tokens))]
 
 
 class FakeChain:
@@ -84,6 +93,7 @@ class FakeBackend:
         *,
         shared: bool = True,
         shifts: bool = False,
+        embedding: Embedding | None = None,
     ) -> None:
         n_ctx_slot = n_ctx if shared else n_ctx // n_slots
         self.facts = ModelFacts(
@@ -103,7 +113,10 @@ class FakeBackend:
             eos_token="",
             add_bos=False,
             shifts=shifts,
+            n_embd_out=WIDTH,
+            pooling=embedding.pooling if embedding else None,
         )
+        self.embedding = embedding
         self.n_step = n_step
         self.n_swa = 0
         self.successor: Callable[[Sequence[int]], int] = next_token
@@ -111,13 +124,16 @@ class FakeBackend:
         self.refuse_token: int | None = None
         self.on_decode: Callable[[], None] = lambda: None
         self.batches: list[list[Entry]] = []
-        self.memory: dict[int, list[int]] = {slot: [] for slot in range(n_slots)}
+        beside = embedding.sequences if embedding else ()
+        sequences = (*range(n_slots), *beside)
+        self.memory: dict[int, list[int]] = {sequence: [] for sequence in sequences}
         self.adapters: Adapters = ()
         self.changes_of_adapters = 0
         self._evaluated_with: dict[int, Adapters] = {}
         self.copies_parts = shared
-        self._cells: dict[int, list[int]] = {slot: [] for slot in range(n_slots)}
+        self._cells: dict[int, list[int]] = {sequence: [] for sequence in sequences}
         self._last_cell = 0
+        self._hidden: list[list[float]] = []
         self._flag = False
         self._rows: list[Row] = []
 
@@ -162,6 +178,24 @@ class FakeBackend:
         row = np.zeros(N_VOCAB, np.float32)
         row[adapted(self.successor(held), self.adapters)] = 10.0
         return row
+
+    def embed(self, entries: Sequence[Entry]) -> Outcome:
+        assert self.embedding
+        assert all(entry.sequence in self.embedding.sequences for entry in entries)
+        before = {entry.sequence: len(self.memory[entry.sequence]) for entry in entries}
+        outcome = self.decode(entries)
+        if outcome is Outcome.DONE:
+            held = [(self.memory[entry.sequence], before[entry.sequence]) for entry in entries]
+            self._hidden = [
+                hidden(tokens[: end + 1]) for tokens, start in held for end in range(start, len(tokens))
+            ]
+        return outcome
+
+    def hidden(self) -> Matrix:
+        return np.array(self._hidden, np.float32)
+
+    def scores(self, sequence: int) -> Matrix:
+        return np.array([hidden(self.memory[sequence])[:1]], np.float32)
 
     def logits(self, index: int) -> Row:
         return self._rows[index]

@@ -54,6 +54,10 @@ class Live:
         self.engine.submit(GenerateRequest(self.last_id, tuple(tokens), max_tokens, **fields))
         return self.last_id
 
+    def next_id(self) -> int:
+        self.last_id += 1
+        return self.last_id
+
     def wait(self, *ids: int) -> None:
         wait_until(lambda: all(id in self.ends for id in ids), within_s=90)
 

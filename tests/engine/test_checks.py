@@ -59,7 +59,7 @@ def test_a_full_queue_says_when_to_come_back() -> None:
         ({"n_ctx": -1}, "ctx-size -1"),
         ({"flash_attn": "maybe"}, "'maybe'"),
         ({"cache_type_k": "q3"}, "q3"),
-        ({"embedding": True}, "embeddings"),
+        ({"pooling": "max"}, "'max'"),
         ({"extra": {"warp": 9}}, "warp"),
     ],
 )

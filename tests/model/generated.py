@@ -10,6 +10,7 @@
 | `lora-a`, `lora-b` | adapters of rank 4 for `tiny` |
 | `last` | a llama whose GGUF says pooling `last`: a causal embedder |
 | `bert`, `bert-cls` | BERT with WordPiece, 1,024 positions, pooling `mean` and `cls` |
+| `bert-wide` | the same with 30,000 tokens, as real ones have: they cost memory |
 | `rerank` | BERT with a classifier head, pooling `rank` |
 | `mamba` | recurrent: a state of fixed size and no cache that could be cut |
 | `jamba` | hybrid: a Mamba layer, then one with attention |
@@ -37,6 +38,7 @@ N_HEAD_KV = 2
 N_FF = 128
 N_VOCAB_WIDE = 49_152
 N_CTX_TRAIN = 2048
+N_VOCAB_BERT = 30_000
 BERT_POSITIONS = 1024
 LORA_RANK = 4
 
@@ -156,11 +158,12 @@ class _Model:
             self.out.add_uint32(f"tokenizer.ggml.{key}_token_id", tokens.index(token))
         self.out.add_chat_template(_CHATML)
 
-    def word_pieces(self) -> None:
-        """BERT's kind: words begin with a mark, their continuations do not."""
+    def word_pieces(self, n_vocab: int = 0) -> None:
+        """BERT's kind: words begin with a mark, their continuations do not; up to `n_vocab` words that no text has."""
         letters = "abcdefghijklmnopqrstuvwxyz0123456789.,!?'-:()"
         special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
         tokens = special + [f"▁{part}" for part in (*letters, *_WORDS)] + [*letters, "ing", "ed", "er", "es"]
+        tokens += [f"▁w{number}" for number in range(n_vocab - len(tokens))]
         self._vocabulary("bert", tokens, [TokenType.CONTROL] * 5 + [TokenType.NORMAL] * (len(tokens) - 5))
         self.out.add_token_type_count(2)
         for id, add in enumerate(
@@ -264,9 +267,9 @@ def _lora(path: Path, seed: str) -> None:
     out.close()
 
 
-def _bert(path: Path, pooling: PoolingType) -> None:
+def _bert(path: Path, pooling: PoolingType, n_vocab: int = 0) -> None:
     model = _Model(path, "bert", layers=2, context=BERT_POSITIONS)
-    model.word_pieces()
+    model.word_pieces(n_vocab)
     model.out.add_causal_attention(False)
     model.out.add_layer_norm_eps(1e-12)
     model.out.add_pooling_type(pooling)
@@ -344,6 +347,7 @@ MODELS: dict[str, Callable[[Path], None]] = {
     "last": lambda path: _llama(path, pooling=PoolingType.LAST),
     "bert": lambda path: _bert(path, PoolingType.MEAN),
     "bert-cls": lambda path: _bert(path, PoolingType.CLS),
+    "bert-wide": lambda path: _bert(path, PoolingType.MEAN, N_VOCAB_BERT),
     "rerank": lambda path: _bert(path, PoolingType.RANK),
     "mamba": _mamba,
     "jamba": _jamba,
