@@ -61,7 +61,7 @@ def test_an_error_body_has_openais_shape_and_our_kind() -> None:
         "error": {
             "code": 400,
             "message": "cannot take it",
-            "type": "invalid_request_error",
+            "type": "exceed_context_size_error",
             "kind": "exceed-context-size",
             "n_ctx": 512,
         }
