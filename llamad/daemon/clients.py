@@ -70,6 +70,11 @@ class Clients:
 
     # ---- use
 
+    def counts(self, client: str) -> bool:
+        """Whether each of its requests has to be counted."""
+        key = self._keys.get(client)
+        return key is not None and _quota(key) != Quota()
+
     def begin(self, message: wire.Ask, spec: ModelSpec | None) -> None:
         """Count a request in. Raises LlamadError: 401 for a key that is no more, 403, 429."""
         client = message.client

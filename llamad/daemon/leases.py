@@ -24,6 +24,7 @@ from llamad.core.events import (
 )
 from llamad.daemon.clients import Clients, wire_rules
 from llamad.daemon.conversations import ConversationDesk
+from llamad.daemon.kept_leases import KeptLeases
 from llamad.daemon.kernel import Kernel
 from llamad.daemon.loop import Loop
 from llamad.daemon.monitor import Monitor
@@ -79,6 +80,7 @@ class LeaseServer:
         self._last_number = 0
         self._curious: dict[LeaseKey, str] = {}
         self._asks: dict[LeaseKey, wire.Ask] = {}
+        self._kept = KeptLeases()
         self.conversations = ConversationDesk(loop, monitor, self._conversation_moved, self.refuse)
         self._acceptor = Acceptor(loop, kernel, listener, self.connected)
 
@@ -88,6 +90,7 @@ class LeaseServer:
 
     def announce_policy(self) -> None:
         """Tell every worker of a change."""
+        self._call_back()
         for worker in self._workers.values():
             if worker.pid:
                 worker.send(self._clients.policy)
@@ -171,6 +174,7 @@ class LeaseServer:
             return
         if message.progress:
             self._curious[key] = message.model
+        self._kept.asked(key)
         self._post(
             LeaseAsked(
                 key,
@@ -198,6 +202,7 @@ class LeaseServer:
         worker.open_leases.discard(lease)
         key = LeaseKey(worker.number, lease)
         self._curious.pop(key, None)
+        self._kept.answered(key)
         return key
 
     def _counted_in(self, worker: Worker, key: LeaseKey, ask: wire.Ask) -> bool:
@@ -232,6 +237,7 @@ class LeaseServer:
         del self._workers[worker.number]
         for key in [key for key in self._curious if key.worker == worker.number]:
             del self._curious[key]
+        self._kept.worker_lost(worker.number)
         self.conversations.worker_lost(worker.number)
         for key in [key for key in self._asks if key.worker == worker.number]:
             self._settle(key)
@@ -241,17 +247,28 @@ class LeaseServer:
     # ---- actions
 
     def queue(self, action: QueueLease) -> None:
+        self._call_back()
         self._answer(action.key, wire.Queued(action.key.lease, action.position))
 
     def grant(self, action: GrantLease) -> None:
         address, token = self._monitor.reach(action.child)
         ticket = self.conversations.granted(action.key, action.child)
         self._curious.pop(action.key, None)
-        rules = self._rules(action.key)
+        self._kept.answered(action.key)
+        ask, rules = self._asks.get(action.key), self._rules(action.key)
+        keep = self._kept.may_keep(
+            action.key, ask, limited=ask is not None and self._clients.counts(ask.client)
+        )
         self._answer(
             action.key,
-            wire.Granted(action.key.lease, action.child, action.model, address, token, rules, ticket),
+            wire.Granted(action.key.lease, action.child, action.model, address, token, rules, ticket, keep),
         )
+
+    def _call_back(self) -> None:
+        """What workers keep stands in somebody's way."""
+        for number in self._kept.called_back():
+            if number in self._workers:
+                self._workers[number].send(wire.Recall())
 
     def _rules(self, key: LeaseKey) -> Rules | None:
         """How the request's body is changed, by the name that it asked for."""
@@ -263,6 +280,7 @@ class LeaseServer:
         worker = self._workers.get(action.key.worker)
         if worker is not None:
             self._close_lease(worker, action.key.lease)
+        self._kept.answered(action.key)
         self._settle(action.key)
         self.conversations.refused(action)
         self._answer(

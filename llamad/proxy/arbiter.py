@@ -7,6 +7,7 @@ Unix socket's path in place at the end, so that a second front can take over fro
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import select
@@ -106,6 +107,8 @@ class FrontArbiter(Arbiter):  # type: ignore[misc]
     def spawn_worker(self) -> int:
         """A stop signal between the fork and the worker's own handlers waits instead of reaching the arbiter's."""
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        # What has been imported stays, so no worker need look through it again, and thereby make pages its own.
+        gc.freeze()
         try:
             return int(super().spawn_worker())
         finally:

@@ -133,6 +133,8 @@ def _last_forwarded(headers: Iterable[tuple[bytes, bytes]]) -> str:
     for name, value in headers:
         if name.lower() == b"x-forwarded-for":
             noted = value
+    if not noted:
+        return ""
     try:
         address = ipaddress.ip_address(noted.rpartition(b",")[2].strip().decode("ascii"))
     except (ValueError, UnicodeDecodeError):

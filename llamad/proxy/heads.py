@@ -5,8 +5,8 @@ Both servers frame each hop themselves, so the fields of a hop (RFC 9110, sectio
 
 from __future__ import annotations
 
+import os
 import re
-import uuid
 from collections.abc import Iterable
 
 from llamad.errors import speaks_anthropic
@@ -44,6 +44,7 @@ _OF_A_REQUEST = frozenset(
         _TICKET,
     )
 )
+REQUEST_ID_BYTES = 16
 _SANE_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
@@ -51,7 +52,7 @@ def request_id_of(given: str | None) -> str:
     """The client's own id when it can stand in a header and a log line, else a new one."""
     if given and _SANE_REQUEST_ID.fullmatch(given):
         return given
-    return uuid.uuid4().hex
+    return os.urandom(REQUEST_ID_BYTES).hex()
 
 
 def id_headers(path: str, request_id: str) -> list[tuple[str, str]]:

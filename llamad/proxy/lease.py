@@ -18,6 +18,7 @@ from typing import Any, cast
 import msgspec
 
 from llamad.errors import LlamadError, ProtocolError, UnavailableError
+from llamad.proxy.kept import KeptLeases, Kind, kind_of
 from llamad.wire import lease as wire
 
 RECONNECT_FIRST_S = 0.05
@@ -33,10 +34,24 @@ Notice = wire.Queued | wire.Progress
 
 
 class Lease:
-    """A granted lease. `release` and `detach` may be called on every way out: only the first of them counts."""
+    """A granted lease in one request's hands. `release` and `detach` may be called on every way out: only the first counts.
 
-    def __init__(self, leases: LeaseClient, granted: wire.Granted) -> None:
+    `kind` None: it is not kept for another request. `recalls`: how many there had been when it was granted.
+    """
+
+    def __init__(
+        self,
+        leases: LeaseClient,
+        granted: wire.Granted,
+        kind: Kind | None = None,
+        recalls: int = 0,
+        keep_until: float = 0.0,
+    ) -> None:
         self._leases = leases
+        self._granted = granted
+        self.kind = kind
+        self.recalls = recalls
+        self.keep_until = keep_until
         self._ended: asyncio.Future[wire.Ended] = asyncio.get_running_loop().create_future()
         self.number = granted.lease
         self.child = granted.child
@@ -50,6 +65,10 @@ class Lease:
         self, outcome: str, *, status: int = 0, sent_bytes: int = 0, took_s: float = 0.0, tokens: int = 0
     ) -> None:
         self._leases.release(self, wire.Release(self.number, outcome, status, sent_bytes, took_s, tokens))
+
+    def again(self) -> Lease:
+        """The same for another request."""
+        return Lease(self._leases, self._granted, self.kind, self.recalls, self.keep_until)
 
     def detach(self) -> None:
         """The client of a conversation is gone: what the instance does for it is the supervisor's business now."""
@@ -79,9 +98,12 @@ class LeaseClient:
         self._policy_came = asyncio.Event()
         self._next = 0
         self._asked: dict[int, asyncio.Future[Lease]] = {}
+        self._kinds: dict[int, Kind | None] = {}
         self._on_notice: dict[int, Callable[[Notice], None]] = {}
         self._questions: dict[int, asyncio.Future[wire.Found | wire.Stopped]] = {}
         self._held: dict[int, Lease] = {}
+        self._kept = KeptLeases()
+        self._kept_timer: asyncio.TimerHandle | None = None
         self._link: _Link | None = None
         self._connector: asyncio.Task[None] | None = None
 
@@ -118,10 +140,17 @@ class LeaseClient:
         Raises LlamadError with the supervisor's own refusal, or `supervisor-gone`. `on_notice` hears of each change on
         the way there.
         """
+        loop = asyncio.get_running_loop()
+        kind = kind_of(request)
+        kept = self._kept.take(kind, loop.time()) if kind is not None else None
+        if kept is not None:
+            lease = self._held[kept.number] = kept.again()
+            return lease
         self._check_room()
         number = self._number()
-        answer: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Lease] = loop.create_future()
         self._asked[number] = answer
+        self._kinds[number] = kind
         if on_notice is not None:
             self._on_notice[number] = on_notice
         self._send(msgspec.structs.replace(request, lease=number))
@@ -132,6 +161,7 @@ class LeaseClient:
             raise
         finally:
             self._on_notice.pop(number, None)
+            self._kinds.pop(number, None)
 
     async def lookup(self, conversations: list[str], owner: str) -> list[wire.Place]:
         """Where these conversations are. Raises LlamadError `supervisor-gone`."""
@@ -155,7 +185,7 @@ class LeaseClient:
     def _check_room(self) -> None:
         if self._link is None:
             raise _supervisor_gone()
-        if len(self._asked) + len(self._held) >= wire.LEASES_PER_WORKER_MAX:
+        if len(self._asked) + len(self._held) + len(self._kept) >= wire.LEASES_PER_WORKER_MAX:
             raise UnavailableError(
                 f"cannot take more than {wire.LEASES_PER_WORKER_MAX} requests in one worker",
                 kind="worker-full",
@@ -167,12 +197,30 @@ class LeaseClient:
         return self._next
 
     def release(self, lease: Lease, message: wire.Release) -> None:
-        if self._held.pop(lease.number, None) is not None:
+        if self._held.get(lease.number) is not lease:
+            return
+        del self._held[lease.number]
+        loop = asyncio.get_running_loop()
+        if message.outcome != "ok" or self._link is None or not self._kept.put(lease, loop.time()):
             self._send(message)
+        elif self._kept_timer is None:
+            self._kept_timer = loop.call_at(lease.keep_until, self._end_kept)
 
     def detach(self, lease: Lease) -> None:
-        if self._held.pop(lease.number, None) is not None:
+        if self._held.get(lease.number) is lease:
+            del self._held[lease.number]
             self._send(wire.Detach(lease.number))
+
+    def _end_kept(self) -> None:
+        """Give back what has been kept for long enough."""
+        loop = asyncio.get_running_loop()
+        self._give_back(self._kept.expired(loop.time()))
+        end = self._kept.next_end()
+        self._kept_timer = None if end is None else loop.call_at(end, self._end_kept)
+
+    def _give_back(self, leases: list[Lease]) -> None:
+        for lease in leases:
+            self._send(wire.Release(lease.number))
 
     def _withdraw(self, number: int, answer: asyncio.Future[Lease]) -> None:
         """The client left; the grant may have come in the same moment."""
@@ -199,6 +247,9 @@ class LeaseClient:
             case wire.Ended():
                 if message.lease in self._held:
                     self._held[message.lease].child_ended(message)
+                self._give_back(self._kept.ended(message.lease))
+            case wire.Recall():
+                self._give_back(self._kept.recall())
             case wire.Queued() | wire.Progress():
                 if message.lease in self._on_notice:
                     self._on_notice[message.lease](message)
@@ -216,13 +267,16 @@ class LeaseClient:
             # Done but still asked: its asker has been cancelled and is about to withdraw, which frees the grant.
             return
         del self._asked[message.lease]
-        lease = self._held[message.lease] = Lease(self, message)
+        kind = self._kinds.get(message.lease) if message.keep else None
+        until = asyncio.get_running_loop().time() + wire.KEEP_S if kind is not None else 0.0
+        lease = self._held[message.lease] = Lease(self, message, kind, self._kept.recalls, until)
         answer.set_result(lease)
 
     def link_lost(self, link: _Link) -> None:
         if link is not self._link:
             return
         self._link = None
+        self._kept.recall()
         log.warning(
             "lost the supervisor: %d requests in wait fail, %d go on", len(self._asked), len(self._held)
         )

@@ -15,6 +15,9 @@ Rules that both ends rely on:
   `hello.held`.
 * `ended` tells the holder of a lease why the process behind it is gone. It needs no answer; the worker still says
   `release`.
+* A lease that is granted with `keep` may serve any number of requests, one after another, of the kind that it was asked for:
+  until KEEP_S after its grant, or until the next `recall`. Then it is released as soon as it serves none. The supervisor
+  takes it for a lease like any other all that while.
 * `policy` follows every `hello` at once, and comes again whole whenever it changes. A worker without one serves nobody.
 """
 
@@ -33,6 +36,8 @@ LINE_BYTES_MAX = 64 * 1024
 # A policy with as many keys as there may be is one line, too.
 LINE_TO_WORKER_BYTES_MAX = 1 << 20
 LEASES_PER_WORKER_MAX = 8192
+KEEP_S = 0.05
+"""Long against a small request, short against anybody's patience."""
 LOOKUP_MAX = 64
 """Conversations in one `lookup`, and in its answer."""
 
@@ -161,7 +166,7 @@ class Granted(Message, frozen=True):
     """Send the request to `address` (`127.0.0.1:PORT` or `unix:/path`) with `Authorization: Bearer token`.
 
     `model` is the id that the alias resolved to. `rules`: how the request's body is changed first. `ticket` 0: it is no
-    conversation.
+    conversation. `keep`: further requests of its kind need not ask.
     """
 
     lease: int
@@ -171,6 +176,11 @@ class Granted(Message, frozen=True):
     token: str
     rules: Rules | None = None
     ticket: int = 0
+    keep: bool = False
+
+
+class Recall(Message, frozen=True):
+    """Somebody waits: give back what is kept and serves nobody, and keep nothing that has been granted by now."""
 
 
 class Progress(Message, frozen=True):
@@ -227,7 +237,7 @@ class Stopped(Message, frozen=True):
 
 
 FromWorker = Hello | Ask | Cancel | Release | Detach | Where | Lookup | Stop
-FromSupervisor = Policy | Queued | Progress | Granted | Refused | Ended | Found | Stopped
+FromSupervisor = Policy | Queued | Progress | Granted | Recall | Refused | Ended | Found | Stopped
 
 _encode = msgspec.json.Encoder().encode
 _decode_from_worker = msgspec.json.Decoder(FromWorker).decode

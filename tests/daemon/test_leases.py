@@ -324,3 +324,68 @@ def test_rules_go_with_the_name_that_was_asked_for(closed: Bench) -> None:
         closed.server.grant(GrantLease(LeaseKey(1, lease), 7, "chat"))
     granted = [message for message in worker.hear() if isinstance(message, wire.Granted)]
     assert [message.rules for message in granted] == [None, Rules(force={"n": 1})]
+
+
+def keeps(worker: Worker) -> dict[int, bool]:
+    return {message.lease: message.keep for message in worker.hear() if isinstance(message, wire.Granted)}
+
+
+def test_a_lease_may_be_kept_while_nobody_waits(closed: Bench) -> None:
+    worker = closed.worker(wire.Hello(1), wire.Ask(1, "chat"))
+    closed.server.grant(GrantLease(LeaseKey(1, 1), 7, "chat"))
+    assert keeps(worker) == {1: True}
+    worker.say(wire.Ask(2, "chat"), wire.Ask(3, "other"))
+    closed.server.grant(GrantLease(LeaseKey(1, 2), 7, "chat"))
+    assert keeps(worker) == {2: False}, "the third waits"
+    worker.say(wire.Cancel(3), wire.Ask(4, "chat"))
+    closed.server.grant(GrantLease(LeaseKey(1, 4), 7, "chat"))
+    assert keeps(worker) == {4: True}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"client": "key:app"}, {"load": False}, {"conversation": "c"}],
+    ids=["limits", "a read", "a conversation"],
+)
+def test_a_request_that_is_counted_keeps_nothing(closed: Bench, fields: dict[str, Any]) -> None:
+    worker = closed.worker(wire.Hello(1), wire.Ask(1, "chat", **fields))
+    closed.server.grant(GrantLease(LeaseKey(1, 1), 7, "chat"))
+    assert keeps(worker) == {1: False}
+
+
+def test_who_waits_calls_back_what_is_kept_once(closed: Bench) -> None:
+    keeper, other = closed.worker(wire.Hello(1), wire.Ask(1, "chat")), closed.worker(wire.Hello(2))
+    closed.server.grant(GrantLease(LeaseKey(1, 1), 7, "chat"))
+    assert keeps(keeper) == {1: True}
+    other.say(wire.Ask(1, "other"))
+    closed.server.queue(QueueLease(LeaseKey(2, 1), 1))
+    closed.server.queue(QueueLease(LeaseKey(2, 1), 2))
+    assert keeper.hear() == [wire.Recall()]
+    assert other.hear() == [wire.Queued(1, 1), wire.Queued(1, 2)]
+
+
+def test_a_new_policy_calls_back_what_is_kept(closed: Bench) -> None:
+    worker = closed.worker(wire.Hello(1), wire.Ask(1, "chat"))
+    closed.server.grant(GrantLease(LeaseKey(1, 1), 7, "chat"))
+    assert keeps(worker) == {1: True}
+    closed.server.announce_policy()
+    assert worker.hear() == [wire.Recall()]
+
+
+@pytest.mark.parametrize("end", ["release", "cancel", "refuse", "loss"])
+def test_whoever_waited_and_is_gone_stands_in_nobodys_way(closed: Bench, end: str) -> None:
+    waiter = closed.worker(wire.Hello(1), wire.Ask(1, "other"))
+    match end:
+        case "release":
+            closed.server.grant(GrantLease(LeaseKey(1, 1), 7, "other"))
+            waiter.say(wire.Release(1))
+        case "cancel":
+            waiter.say(wire.Cancel(1))
+        case "refuse":
+            closed.server.refuse(RefuseLease(LeaseKey(1, 1), "no-room", 503, "cannot"))
+        case "loss":
+            waiter.connection.close()
+            closed.turn()
+    worker = closed.worker(wire.Hello(2), wire.Ask(1, "chat"))
+    closed.server.grant(GrantLease(LeaseKey(2, 1), 7, "chat"))
+    assert keeps(worker) == {1: True}

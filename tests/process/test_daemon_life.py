@@ -133,6 +133,8 @@ def test_killed_hard_it_leaves_nothing() -> None:
 def test_running_answers_finish_before_it_stops() -> None:
     with running({"a": ""}) as daemon:
         daemon.ask("a")
+        # A lease outlives a small request by a moment.
+        wait_until(lambda: daemon.model("a")["llamad"]["leases"] == 0)
         thread, answers = in_background(daemon.ask, "a", stream=True, n=20, every_s=0.05)
         wait_until(lambda: daemon.model("a")["llamad"]["leases"] == 1)
         assert daemon.stop() == 0
@@ -146,6 +148,8 @@ def test_running_answers_finish_before_it_stops() -> None:
 def test_who_comes_while_it_stops_is_turned_away_at_once() -> None:
     with running({"a": ""}) as daemon:
         daemon.ask("a")
+        # A lease outlives a small request by a moment.
+        wait_until(lambda: daemon.model("a")["llamad"]["leases"] == 0)
         thread, _ = in_background(daemon.ask, "a", stream=True, n=40, every_s=0.05)
         wait_until(lambda: daemon.model("a")["llamad"]["leases"] == 1)
         daemon.signal(signal.SIGTERM)
