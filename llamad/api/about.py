@@ -57,7 +57,7 @@ def slot(view: SlotView) -> dict[str, Any]:
     document = {
         "id": view.id,
         "n_ctx": view.n_ctx,
-        "speculative": False,
+        "speculative": view.speculative,
         "is_processing": view.request is not None,
         "id_task": -1 if view.request is None else view.request,
         "state": view.state,
@@ -149,6 +149,19 @@ def metrics(stats: EngineStats) -> str:
         ("counter", "tokens_predicted_total", "Tokens generated", stats.predicted_tokens),
         ("counter", "tokens_predicted_seconds_total", "Time spent generating", stats.predicted_ms / 1000),
         ("counter", "n_decode_total", "Calls of llama_decode", stats.steps),
+        ("counter", "spec_decode_num_drafts_total", "Drafts that were verified", stats.drafts),
+        (
+            "counter",
+            "spec_decode_num_draft_tokens_total",
+            "Drafted tokens that were verified",
+            stats.drafted_tokens,
+        ),
+        (
+            "counter",
+            "spec_decode_num_accepted_tokens_total",
+            "Drafted tokens that came true",
+            stats.accepted_tokens,
+        ),
         ("counter", "n_tokens_max", "Most tokens of a sequence", stats.sequence_tokens_max),
         ("gauge", "prompt_tokens_seconds", "Prompt tokens/s", _rate(stats.prompt_tokens, stats.prompt_ms)),
         ("gauge", "predicted_tokens_seconds", "Tokens/s", _rate(stats.predicted_tokens, stats.predicted_ms)),

@@ -91,7 +91,14 @@ def timings(cost: Timings) -> dict[str, Any]:
         "predicted_n": cost.predicted_tokens,
         "predicted_ms": round(cost.predicted_ms, 3),
         **_rates("predicted", cost.predicted_tokens, cost.predicted_ms),
+        **_drafts(cost),
     }
+
+
+def _drafts(cost: Timings) -> dict[str, int]:
+    if not cost.drafted_tokens:
+        return {}
+    return {"draft_n": cost.drafted_tokens, "draft_n_accepted": cost.accepted_tokens}
 
 
 def _rates(name: str, tokens: int, spent_ms: float) -> dict[str, float]:

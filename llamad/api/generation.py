@@ -10,8 +10,17 @@ from llamad.api.fields import Fields
 from llamad.api.likelihoods import parse_wanted
 from llamad.api.rules import parse_rules
 from llamad.api.sampling import Vocabulary, parse_sampling
+from llamad.api.speculative import parse_speculative
 from llamad.api.unsupported import refuse_unsupported
-from llamad.engine.vocabulary import SEED_RANDOM, Adapters, GenerateRequest, Rules, SamplingParams, Wanted
+from llamad.engine.vocabulary import (
+    SEED_RANDOM,
+    Adapters,
+    GenerateRequest,
+    Rules,
+    SamplingParams,
+    Speculative,
+    Wanted,
+)
 from llamad.errors import RequestError
 
 N_MAX = 128
@@ -25,7 +34,7 @@ TOKENS_MAX = (1 << 31) - 1
 class Generation:
     """All of a GenerateRequest but its number and its tokens. `max_tokens` -1: until the context is full.
 
-    `n`: how many answers to each prompt.
+    `n`: how many answers to each prompt. `speculation`: who drafts, as the model's options have it.
     """
 
     max_tokens: int = -1
@@ -38,6 +47,8 @@ class Generation:
     time_limit_ms: int = -1
     extras: Extras = field(default_factory=Extras)
     adapters: Adapters | None = None
+    speculative: Speculative | None = None
+    speculation: tuple[str, ...] = ()
     n: int = 1
     n_keep: int = 0
     n_discard: int = 0
@@ -63,6 +74,7 @@ class Generation:
             self.extras.timings_per_token,
             self.extras.progress,
             self.adapters,
+            self.speculative,
             family,
             self.n_keep,
             self.n_discard,
@@ -82,6 +94,8 @@ class Generation:
             request.rules,
             request.time_limit_ms,
             Extras(timings_per_token=request.tell_timings, progress=request.tell_progress),
+            adapters=request.adapters,
+            speculative=request.speculative,
             n_keep=request.n_keep,
             n_discard=request.n_discard,
             stream=request.stream,
@@ -106,6 +120,8 @@ def parse_generation(fields: Fields, defaults: Generation, vocabulary: Vocabular
         time_limit_ms=fields.integer("t_max_predict_ms", defaults.time_limit_ms, -1, (1 << 63) - 1),
         extras=parse_extras(fields),
         adapters=_adapters(fields, defaults.adapters),
+        speculative=parse_speculative(fields) or defaults.speculative,
+        speculation=defaults.speculation,
         n=fields.integer("n" if fields.raw("n_cmpl") is None else "n_cmpl", defaults.n, 1, N_MAX),
         n_keep=fields.integer("n_keep", defaults.n_keep, -1, TOKENS_MAX),
         n_discard=fields.integer("n_discard", defaults.n_discard, 0, TOKENS_MAX),

@@ -48,7 +48,7 @@ def outline(generation: Generation) -> dict[str, Any]:
         "reasoning_format": "none",
         "reasoning_in_content": False,
         "generation_prompt": "",
-        "speculative.types": "none",
+        "speculative.types": ",".join(generation.speculation) or "none",
         "timings_per_token": extras.timings_per_token,
         "backend_sampling": False,
         "lora": adapters_document(generation.adapters),

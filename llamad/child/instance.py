@@ -35,7 +35,7 @@ from llamad.child.sleeper import Sleeper
 from llamad.child.titles import Title
 from llamad.child.work import Dispatcher
 from llamad.clock import SystemClock
-from llamad.engine import ggml, llama
+from llamad.engine import ggml, llama, loading
 from llamad.engine.complaints import Complaints, failure
 from llamad.errors import LlamadError, OutOfMemoryError
 from llamad.exit_status import EXIT_CLEAN, EXIT_INTERNAL
@@ -74,7 +74,7 @@ async def _serve(link: Link, spec: InstanceSpec, reporter: Reporter) -> int:
     dispatcher = Dispatcher(loop)
 
     def load() -> llama.LlamaBackend:
-        return llama.load(spec.engine, reporter.progressed)
+        return loading.load(spec.engine, reporter.progressed)
 
     def ready() -> None:
         reporter.ready(address, resident.facts, resident.held())

@@ -16,6 +16,7 @@ from typing import Any
 from llamad.api.about import Endpoints
 from llamad.api.generation import Generation
 from llamad.api.sampling import is_breaker, sampler_names
+from llamad.child.speculation_spec import parse_speculation
 from llamad.config.file_list import split_scale
 from llamad.engine.vocabulary import AdapterFile, EngineSettings, SamplingParams
 from llamad.errors import LlamadError
@@ -129,6 +130,7 @@ def parse_spec(body: Mapping[str, Any]) -> InstanceSpec:
                 **_fields(EngineSettings, _ENGINE_OPTIONS, options),
                 **_devices(body, options),
                 adapters=_adapters(options),
+                speculation=parse_speculation(options),
             ),
             defaults=_defaults(options),
             template=str(options.get("chat-template") or ""),
@@ -192,6 +194,7 @@ def _defaults(options: Mapping[str, Any]) -> Generation:
         cache_prompt=_typed("cache-prompt", options.get("cache-prompt", True), bool),
         n_keep=_typed("keep", options.get("keep", 0), int),
         sampling=sampling,
+        speculation=parse_speculation(options).types,
     )
 
 

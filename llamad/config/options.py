@@ -24,6 +24,7 @@ from llamad.config import (
     rows_lora,
     rows_model,
     rows_sampling,
+    rows_speculation,
     rules,
 )
 from llamad.config.option import Option, Scope
@@ -36,6 +37,7 @@ ROWS: tuple[Option, ...] = (
     *rows_lora.ROWS,
     *rows_cache.ROWS,
     *rows_embed.ROWS,
+    *rows_speculation.ROWS,
     *rows_sampling.ROWS,
     *rows_endpoints.ROWS,
     *rows_model.ROWS,

@@ -162,25 +162,12 @@ _CHAT = (
 _SAMPLING = (_later(_FLAG, "backend-sampling bs", False),)
 
 _DRAFT = (
-    _later(_TEXT, "spec-type", "none"),
-    _later(_FLAG, "spec-default", False),
-    _later(_TEXT, "spec-draft-model md model-draft"),
     _later(_TEXT, "spec-draft-hf hfd hfrd hf-repo-draft", env="LLAMA_ARG_SPEC_DRAFT_HF_REPO"),
-    _later(_WHOLE, "spec-draft-threads td threads-draft"),
-    _later(_WHOLE, "spec-draft-threads-batch tbd threads-batch-draft"),
-    _later(
-        _TEXT, "spec-draft-ngl ngld gpu-layers-draft n-gpu-layers-draft", env="LLAMA_ARG_N_GPU_LAYERS_DRAFT"
-    ),
-    _later(_TEXT, "spec-draft-device devd device-draft"),
-    _later(_TEXT, "spec-draft-type-k ctkd cache-type-k-draft", env="LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_K"),
-    _later(_TEXT, "spec-draft-type-v ctvd cache-type-v-draft", env="LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_V"),
     _later(_TEXT, "spec-draft-override-tensor otd override-tensor-draft"),
     _later(_FLAG, "spec-draft-cpu-moe cmoed cpu-moe-draft", False),
     _later(_WHOLE, "spec-draft-n-cpu-moe spec-draft-ncmoe ncmoed n-cpu-moe-draft", 0),
-    _later(_WHOLE, "spec-draft-n-max draft draft-n draft-max"),
-    _later(_WHOLE, "spec-draft-n-min draft-min draft-n-min"),
-    _later(_NUMBER, "spec-draft-p-split draft-p-split"),
-    _later(_NUMBER, "spec-draft-p-min draft-p-min"),
+    _later(_NUMBER, "spec-draft-p-split draft-p-split", 0.1),
+    _later(_FLAG, "spec-draft-backend-sampling", False, no="no-spec-draft-backend-sampling"),
 )
 
 ROWS: tuple[Option, ...] = (*_DAEMON, *_SOURCES, *_COMPUTE, *_SLOTS, *_CHAT, *_SAMPLING, *_DRAFT)

@@ -35,6 +35,9 @@ _COUNTER_HELP = {
     "requests_done": "Requests that came to their end.",
     "requests_cancelled": "Requests that were given up by their clients.",
     "requests_failed": "Requests that failed in an instance.",
+    "drafts": "Times that speculation drafted how a sequence goes on.",
+    "drafted_tokens": "Drafted tokens that were evaluated.",
+    "accepted_tokens": "Drafted tokens that came true.",
 }
 _DECISION_HELP = {
     "loads": "Processes started.",

@@ -19,6 +19,9 @@ COUNTERS = (
     "requests_done",
     "requests_cancelled",
     "requests_failed",
+    "drafts",
+    "drafted_tokens",
+    "accepted_tokens",
 )
 """Of an instance's statistics, those that only grow while it lives."""
 

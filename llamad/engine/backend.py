@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from llamad.engine.drafting import Drafter
 from llamad.engine.embedding import Matrix
 from llamad.engine.narrow import Row
 from llamad.engine.sampling import Chain
@@ -19,12 +20,12 @@ from llamad.engine.vocabulary import Adapters, ModelFacts
 
 
 class Entry(NamedTuple):
-    """Consecutive tokens of one sequence, from position `start`. `logits`: of the last token."""
+    """Consecutive tokens of one sequence, from position `start`. `logits`: of so many at the end (True is one)."""
 
     sequence: int
     start: int
     tokens: Sequence[int]
-    logits: bool
+    logits: int
 
 
 class Outcome(Enum):
@@ -51,6 +52,10 @@ class Backend(Protocol):
     """How vectors are made, None where they are not."""
     n_swa: int
     """Sliding window in tokens, 0 where the memory keeps everything."""
+    drafters: Sequence[Drafter]
+    """Who drafts how sequences go on, in this order; none without speculation."""
+    n_drafted: int
+    """Most drafted tokens that one decode call may carry."""
 
     def apply(self, adapters: Adapters) -> None:
         """Have the next decode calls evaluate with these adapters. At first there are none."""
@@ -73,7 +78,7 @@ class Backend(Protocol):
         ...
 
     def logits(self, index: int) -> Row:
-        """Logits of the `index`-th flagged entry of the last decode: a view that the next decode overwrites."""
+        """Logits of the `index`-th token that the last decode had to give some of: a view that the next one overwrites."""
         ...
 
     def abort(self) -> None:

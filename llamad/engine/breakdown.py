@@ -8,7 +8,8 @@ The yardstick, for predictions and for what really happened alike:
   libraries' data, vocabulary, graphs. Pages of libraries' files belong to the page cache and are not counted.
 * `overhead` on any other device is what its runtime holds for the process as soon as it is in use.
 * `adapters` are the weights of LoRA adapters; what they add to computations is in `compute`.
-* `projector`, `draft` are what these would take in all three ways; the engine loads none of them yet.
+* `draft` is what a draft model takes in all three ways.
+* `projector` is what one would take; the engine loads none yet.
 
 Devices are named as ggml names them; whatever is in the machine's own memory is `host`, under whatever name.
 """
@@ -82,6 +83,16 @@ def by_device(buffers: Iterable[Buffer]) -> dict[str, Share]:
         held = shares.get(buffer.device, Share())
         shares[buffer.device] = held + Share(buffer.weights, buffer.kv, buffer.compute)
     return shares
+
+
+def joined(left: Bytes, right: Bytes) -> dict[str, Share]:
+    """Both together."""
+    return {name: left.get(name, Share()) + right.get(name, Share()) for name in {**left, **right}}
+
+
+def as_draft(shares: Bytes) -> dict[str, Share]:
+    """What a model takes, as a draft model for another one."""
+    return {name: Share(draft=share.total) for name, share in shares.items()}
 
 
 def with_overhead(shares: Bytes, overhead: Mapping[str, int]) -> dict[str, Share]:

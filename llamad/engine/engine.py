@@ -19,11 +19,11 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 
 from llamad.engine import adapters, checks, plan
 from llamad.engine.backend import Backend, Entry, Outcome
+from llamad.engine.counts import Counts
 from llamad.engine.embed_turn import EmbedTurns
 from llamad.engine.inbox import Inbox, Job
 from llamad.engine.narrow import Row
@@ -31,6 +31,7 @@ from llamad.engine.plan import Share
 from llamad.engine.pool import Pool
 from llamad.engine.sampling import Choice, Sampler
 from llamad.engine.slot import Slot, State
+from llamad.engine.speculation import Speculation
 from llamad.engine.task import Task
 from llamad.engine.views import Views
 from llamad.engine.vocabulary import (
@@ -62,23 +63,6 @@ QUEUE_MAX = 256
 _PROMPT_BESIDE_MIN = 128
 
 
-@dataclass(slots=True)
-class _Counts:
-    steps: int = 0
-    decoded_tokens: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    predicted_tokens: int = 0
-    done: int = 0
-    cancelled: int = 0
-    failed: int = 0
-    generating_max: int = 0
-    busy_steps: int = 0
-    prompt_ms: float = 0.0
-    predicted_ms: float = 0.0
-    sequence_tokens_max: int = 0
-
-
 class Engine:
     """Serves GenerateRequests on one backend.
 
@@ -106,9 +90,11 @@ class Engine:
         self._rulebook = Rulebook(backend)
         self._workshop = Workshop(self._prepare)
         self._outputs: list[Output] = []
-        self._counts = _Counts()
-        self._views = Views(backend.facts.n_ctx_slot)
+        self._counts = Counts()
+        self._views = Views(backend.facts)
         self._adapters: Adapters = ()
+        self._speculation = Speculation(backend.drafters, backend.n_drafted, backend.facts.n_ctx_slot)
+        self._drafts: Mapping[int, Sequence[int]] = {}
         self._n_prompt_beside = max(_PROMPT_BESIDE_MIN, backend.n_step // 4)
 
     @property
@@ -167,6 +153,9 @@ class Engine:
             prompt_ms=counts.prompt_ms,
             predicted_ms=counts.predicted_ms,
             sequence_tokens_max=counts.sequence_tokens_max,
+            drafts=counts.drafts,
+            drafted_tokens=counts.drafted_tokens,
+            accepted_tokens=counts.accepted_tokens,
         )
 
     def slots(self) -> list[SlotView]:
@@ -257,7 +246,8 @@ class Engine:
         self._pool.shift()
         for slot in self._pool.open(self._counts.steps, now):
             self._say(slot.task.progress(len(slot.cached), now))
-        step = plan.plan(self._pool.needs(), self._backend.n_step, self._n_prompt_beside)
+        self._drafts = self._speculation.drafts(self._pool.busy, self._pool.n_free)
+        step = plan.plan(self._pool.needs(self._drafts), self._backend.n_step, self._n_prompt_beside)
         batches = deque(adapters.apart(step, lambda share: self._slot(share).task.adapters, self._adapters))
         while batches:
             batch = [share for share in batches.popleft() if self._pool.is_current(share)]
@@ -266,7 +256,10 @@ class Engine:
 
     def _evaluate(self, batch: list[Share]) -> Sequence[list[Share]]:
         """One decode call and what follows from it; the batches to evaluate instead, if it could not be done."""
-        match self._decode(batch):
+        outcome = self._decode(batch)
+        if outcome in (Outcome.FULL, Outcome.INVALID) and (certain := plan.without_drafts(batch)):
+            return [certain]
+        match outcome:
             case Outcome.DONE:
                 self._advance(batch)
             case Outcome.ABORTED:
@@ -274,7 +267,7 @@ class Engine:
                     self._slot(share).restart()
             case Outcome.FULL if self._embedding.give_way() or self._pool.make_room():
                 return [batch]
-            case Outcome.FULL | Outcome.INVALID as outcome:
+            case Outcome.FULL | Outcome.INVALID:
                 return plan.halves(batch) or self._refused(batch[0], outcome)
             case Outcome.BROKEN:
                 for share in batch:
@@ -295,7 +288,11 @@ class Engine:
 
     def _entry(self, share: Share) -> Entry:
         tokens = self._slot(share).task.tokens[share.start : share.start + share.count]
-        return Entry(share.slot, share.start, tokens, share.logits)
+        draft = self._draft(share)
+        return Entry(share.slot, share.start, [*tokens, *draft], len(draft) + 1 if share.logits else 0)
+
+    def _draft(self, share: Share) -> Sequence[int]:
+        return self._drafts[share.slot][: share.n_drafted] if share.n_drafted else ()
 
     def _advance(self, batch: list[Share]) -> None:
         """The batch is in the memory: move its slots, sample where it was asked for."""
@@ -306,9 +303,11 @@ class Engine:
             slot.advance(share.count)
             if slot.task.request.tell_progress:
                 self._say(slot.task.progress(len(slot.cached), self._clock()))
-            if share.logits:
+            if share.n_drafted:
+                self._verify(slot, row, self._draft(share))
+            elif share.logits:
                 self._sample_family(slot, self._backend.logits(row))
-                row += 1
+            row += share.logits + share.n_drafted
 
     def _sample_family(self, slot: Slot[Task], row: Row) -> None:
         """Sample for the slot, and for the siblings that have waited for the end of its prompt."""
@@ -319,23 +318,41 @@ class Engine:
         for sibling, copy in zip(siblings, rows, strict=True):
             self._sample(sibling, copy)
 
-    def _sample(self, slot: Slot[Task], row: Row) -> None:
+    def _verify(self, slot: Slot[Task], row: int, draft: Sequence[int]) -> None:
+        """Sample for what a draft follows on, and for each token of it as long as it comes true; take back the rest."""
+        task, n_before = slot.task, slot.task.n_accepted
+        task.n_drafted += len(draft)
+        for offset, drafted in enumerate((*draft, None)):
+            if not self._sample(slot, self._backend.logits(row + offset), drafted) or slot.idle:
+                break
+            slot.advance(1)
+        n_accepted = task.n_accepted - n_before
+        if n_accepted < len(draft) or slot.idle:
+            self._pool.take_back(slot)
+        self._speculation.judge(slot.id, len(draft), n_accepted)
+        self._counts.judge(len(draft), n_accepted)
+
+    def _sample(self, slot: Slot[Task], row: Row, drafted: int | None = None) -> bool:
+        """The next token of the slot's request; whether it is what was drafted."""
         task, backend = slot.task, self._backend
         if task.request.max_tokens == 0:
             self._say(task.end("length", self._clock()))
-        else:
-            try:
-                choice = task.sampler.sample(row)
-            except LlamadError as error:
-                self._fail(slot, error)
-                return
-            token, now = choice.token, self._clock()
-            slot.sample()
-            likelihood = self._likelihood(task, choice)
-            self._say(task.take(token, backend.piece(token), backend.is_eog(token), now, likelihood))
-            self._counts.predicted_tokens += 1
+            self._finish(slot)
+            return False
+        try:
+            choice = task.sampler.sample(row)
+        except LlamadError as error:
+            self._fail(slot, error)
+            return False
+        token, now = choice.token, self._clock()
+        slot.sample()
+        likelihood = self._likelihood(task, choice)
+        task.n_accepted += token == drafted
+        self._say(task.take(token, backend.piece(token), backend.is_eog(token), now, likelihood))
+        self._counts.predicted_tokens += 1
         if task.reason is not None:
             self._finish(slot)
+        return token == drafted
 
     def _likelihood(self, task: Task, choice: Choice) -> Likelihood | None:
         wanted, ranked, piece = task.request.wanted, choice.ranked, self._backend.piece
@@ -345,14 +362,9 @@ class Engine:
         return Likelihood(choice.token, piece(choice.token), ranked.value, top, wanted.after_sampling)
 
     def _count(self, batch: list[Share]) -> None:
-        counts = self._counts
-        total = sum(share.count for share in batch)
-        generating = sum(self._slot(share).state is State.GENERATING for share in batch)
-        counts.steps += 1
-        counts.busy_steps += len(batch)
-        counts.decoded_tokens += total
-        counts.prompt_tokens += total - generating
-        counts.generating_max = max(counts.generating_max, generating)
+        n_generating = sum(self._slot(share).state is State.GENERATING for share in batch)
+        n_prompt = sum(share.count for share in batch) - n_generating
+        self._counts.step(len(batch), n_prompt, n_generating, sum(share.n_drafted for share in batch))
 
     def _refused(self, share: Share, outcome: Outcome) -> Sequence[list[Share]]:
         """A single token that cannot be evaluated, with nothing left to give way."""

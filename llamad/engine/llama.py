@@ -7,7 +7,7 @@ How it is done, and why:
 * ctypes' CDLL releases the GIL around a call, which a decode must and a call of a microsecond should not: short calls
   go through a second handle on the same library, PyDLL. `llama_get_logits` is one of them only because `decode` has
   already waited for the device, with the GIL released.
-* `n_outputs_max` is the number of slots, not of batch rows: the compute buffer shrinks to a tenth.
+* `n_outputs_max` is the number of slots, and of drafted tokens, not of batch rows: the compute buffer shrinks to a tenth.
 * The abort callback is libc's `strlen` on a two-byte buffer, so it needs no GIL and costs nothing: an empty string is 0
   (go on), one byte is 1 (abort).
 * The log callback is set before the backend starts; without one llama.cpp prints thousands of lines.
@@ -25,6 +25,7 @@ import itertools
 import logging
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,9 +34,11 @@ from llama_cpp import llama_cpp as lib
 
 from llamad.engine import checks, placement
 from llamad.engine.backend import Entry, Outcome
+from llamad.engine.batch import Batch
 from llamad.engine.chain import Samplers
 from llamad.engine.complaints import Complaints
 from llamad.engine.context import context_params, meta, pair_form, read_shape, set_extra
+from llamad.engine.drafting import Drafter
 from llamad.engine.embedding import Matrix
 from llamad.engine.ggml import Ggml
 from llamad.engine.lora import Loras
@@ -142,14 +145,21 @@ class LlamaBackend:
         if settings.context_shift and not self.facts.shifts:
             log.warning("context-shift is off: the memory of this model cannot be shifted")
         n_ctx, n_vocab = self.facts.n_ctx, self.facts.n_vocab
-        self._batch = _Batch(self.n_step, n_ctx, shape.n_sequences)
+        self._batch = Batch(self.n_step, n_ctx, shape.n_sequences)
         self._samplers = Samplers(self._vocab, n_vocab)
+        self.takes_back = not (lib.llama_model_is_recurrent(model) or lib.llama_model_is_hybrid(model))
+        """Can the last positions of a sequence be removed again?"""
+        self.drafters: Sequence[Drafter] = ()
+        self.n_drafted = 0
+        self.draft: LlamaBackend | None = None
         self._logits_at = 0
         self._logits: Any = np.empty((0, n_vocab), np.float32)
         self._n_outputs_had = 0
 
     def close(self) -> None:
         """Free context and model. Nothing may be called afterwards."""
+        if self.draft is not None:
+            self.draft.close()
         if self._context:
             lib.llama_log_set(_to_log, None)
             lib.llama_free(self._context)
@@ -197,7 +207,7 @@ class LlamaBackend:
         """Row `index` of the last decode's outputs, in batch order."""
         address = self._short.get_logits(self._context)
         if address != self._logits_at:
-            shape = (self.facts.n_slots, self.facts.n_vocab)
+            shape = (self._shape.n_outputs, self.facts.n_vocab)
             pointer = ctypes.cast(address, ctypes.POINTER(ctypes.c_float))
             self._logits_at, self._logits = address, np.ctypeslib.as_array(pointer, shape)
         row: Row = self._logits[index]
@@ -219,6 +229,14 @@ class LlamaBackend:
         shape = self._shape
         had = self._n_outputs_had if self._n_outputs_had > shape.n_sequences else 0
         return shape.output_bytes * (shape.n_outputs - had) // shape.n_outputs
+
+    def speculate(
+        self, types: Sequence[str], drafters: Sequence[Drafter], draft: LlamaBackend | None
+    ) -> None:
+        """Have drafts verified, of these types by these; `draft` is the small model, closed with this one."""
+        self.facts = replace(self.facts, speculation=tuple(types))
+        self.drafters, self.draft = drafters, draft
+        self.n_drafted = self._shape.n_drafted
 
     def abort(self) -> None:
         """Make the abort callback answer yes."""
@@ -348,45 +366,6 @@ class LlamaBackend:
         buffer = ctypes.create_string_buffer(256)
         read(*args, buffer, len(buffer))
         return buffer.value.decode(errors="replace")
-
-
-class _Batch:
-    """A llama_batch that looks into numpy arrays: one sequence a token, positions consecutive within an entry."""
-
-    def __init__(self, n_tokens_max: int, n_ctx: int, n_sequences: int) -> None:
-        self._tokens = np.zeros(n_tokens_max, np.int32)
-        self._positions = np.zeros(n_tokens_max, np.int32)
-        self._logits = np.zeros(n_tokens_max, np.int8)
-        self._ones = np.ones(n_tokens_max, np.int32)
-        self._sequence_ids = np.arange(n_sequences, dtype=np.int32)
-        self._sequences = np.zeros(n_tokens_max, np.uint64)
-        self._count = np.arange(n_ctx + 1, dtype=np.int32)
-        batch: Any = lib.llama_batch()
-        ids = ctypes.POINTER(ctypes.c_int32)
-        batch.token = ctypes.cast(self._tokens.ctypes.data, ids)
-        batch.pos = ctypes.cast(self._positions.ctypes.data, ids)
-        batch.n_seq_id = ctypes.cast(self._ones.ctypes.data, ids)
-        batch.seq_id = ctypes.cast(self._sequences.ctypes.data, ctypes.POINTER(ids))
-        batch.logits = ctypes.cast(self._logits.ctypes.data, ctypes.POINTER(ctypes.c_int8))
-        self._batch = batch
-
-    @property
-    def n_tokens(self) -> int:
-        return int(self._batch.n_tokens)
-
-    def fill(self, entries: Sequence[Entry], *, every: bool = False) -> Any:
-        """The batch with these entries; together they must not be longer than the arrays. `every` token is an output."""
-        end = 0
-        base, stride = self._sequence_ids.ctypes.data, self._sequence_ids.itemsize
-        for entry in entries:
-            begin, end = end, end + len(entry.tokens)
-            self._tokens[begin:end] = entry.tokens
-            self._positions[begin:end] = self._count[entry.start : entry.start + end - begin]
-            self._sequences[begin:end] = base + stride * entry.sequence
-            self._logits[begin:end] = every
-            self._logits[end - 1] = entry.logits
-        self._batch.n_tokens = end
-        return self._batch
 
 
 def _short_calls() -> SimpleNamespace:

@@ -24,7 +24,7 @@ from typing import Any
 
 from llama_cpp import llama_cpp as lib
 
-from llamad.engine import breakdown, checks, cxx, llama
+from llamad.engine import breakdown, checks, cxx, llama, loading
 from llamad.engine.breakdown import HOST, Buffer, Device, Share
 from llamad.engine.complaints import Complaints
 from llamad.engine.context import context_params, read_shape, set_extra
@@ -69,6 +69,8 @@ class Prober:
         self._free_before = self._free_bytes()
         self.overhead = overhead
         """Bytes by device beside the buffers, from the first probe on."""
+        draft = loading.of_draft_model(settings)
+        self._draft = Prober(draft) if draft is not None else None
         self._load(settings.n_gpu_layers)
         self.n_ctx_train = int(lib.llama_model_n_ctx_train(self._model))
         self.n_layers = int(lib.llama_model_n_layer(self._model)) + 1 if self.placed.handles else 0
@@ -81,9 +83,23 @@ class Prober:
 
     def __exit__(self, *_: object) -> None:
         lib.llama_model_free(self._model)
+        if self._draft is not None:
+            self._draft.__exit__()
 
     def probe(self, n_ctx: int, n_gpu_layers: int) -> dict[str, Share]:
         """What the model would take with `n_ctx` tokens and `n_gpu_layers` layers on GPUs (-1: all)."""
+        shares = self._buffers(n_ctx, n_gpu_layers)
+        if self._draft is not None:
+            draft = self._draft._buffers(n_ctx, self._draft._settings.n_gpu_layers)
+            shares = breakdown.joined(shares, breakdown.as_draft(draft))
+        if self._settings.adapters:
+            shares = breakdown.joined(shares, self._adapters())
+        if self.overhead is None:
+            self.overhead = self._read_overhead()
+        return breakdown.with_overhead(shares, self.overhead)
+
+    def _buffers(self, n_ctx: int, n_gpu_layers: int) -> dict[str, Share]:
+        """Of the model alone."""
         if self._layers(n_gpu_layers) != self._n_gpu_layers:
             lib.llama_model_free(self._model)
             self._load(n_gpu_layers)
@@ -96,18 +112,18 @@ class Prober:
                 raise _failed(f"no context of {n_ctx} tokens: {complaints.reason}")
         try:
             buffers = self._with_mapping(read_buffers(context, self._ggml))
-            if self.overhead is None:
-                self.overhead = self._read_overhead()
-            shares = breakdown.by_device([*buffers, Buffer(HOST, compute=shape.output_bytes)])
-            if self._settings.adapters:
-                n_ubatch = lib.llama_n_ubatch(context)
-                paths = [adapter.path for adapter in self._settings.adapters]
-                for device, (weights, row) in _adapters(self._model, paths, self._ggml).items():
-                    more = Share(compute=n_ubatch * row, adapters=weights)
-                    shares[device] = shares.get(device, Share()) + more
-            return breakdown.with_overhead(shares, self.overhead)
+            return breakdown.by_device([*buffers, Buffer(HOST, compute=shape.output_bytes)])
         finally:
             lib.llama_free(context)
+
+    def _adapters(self) -> dict[str, Share]:
+        settings = self._settings
+        n_ubatch = min(settings.n_batch, settings.n_ubatch)
+        paths = [adapter.path for adapter in settings.adapters]
+        return {
+            device: Share(compute=n_ubatch * row, adapters=weights)
+            for device, (weights, row) in _adapters(self._model, paths, self._ggml).items()
+        }
 
     def _layers(self, n_gpu_layers: int) -> int:
         return self.n_layers if n_gpu_layers < 0 else min(n_gpu_layers, self.n_layers)
@@ -161,15 +177,21 @@ def effective_bytes(backend: llama.LlamaBackend) -> dict[str, Share]:
     Where llama.cpp's account cannot be read, all that is known is the host's: the whole resident memory as `overhead`.
     """
     try:
-        buffers = read_buffers(backend._context, _ggml())
+        ggml = _ggml()
+        buffers = read_buffers(backend._context, ggml)
+        draft = read_buffers(backend.draft._context, ggml) if backend.draft is not None else []
+        paths = [adapter.path for adapter in backend.facts.adapters]
+        adapters = {
+            device: Share(adapters=weights)
+            for device, (weights, _) in _adapters(backend._model, paths, ggml).items()
+        }
     except LlamadError:
         return {HOST: Share(overhead=resident_bytes("VmRSS"))}
     shares = breakdown.by_device([*buffers, Buffer(HOST, compute=backend.output_bytes_to_come)])
-    paths = [adapter.path for adapter in backend.facts.adapters]
-    for device, (weights, _) in _adapters(backend._model, paths, _ggml()).items():
-        shares[device] = shares.get(device, Share()) + Share(adapters=weights)
-    overhead = resident_bytes("RssAnon") - breakdown.anonymous_bytes(buffers) - shares[HOST].adapters
-    return breakdown.with_overhead(shares, {HOST: max(0, overhead)})
+    shares = breakdown.joined(shares, breakdown.as_draft(breakdown.by_device(draft)))
+    shares = breakdown.joined(shares, adapters)
+    anonymous = breakdown.anonymous_bytes([*buffers, *draft]) + shares[HOST].adapters
+    return breakdown.with_overhead(shares, {HOST: max(0, resident_bytes("RssAnon") - anonymous)})
 
 
 def read_buffers(context: Any, ggml: Ggml) -> list[Buffer]:

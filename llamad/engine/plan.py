@@ -3,7 +3,7 @@
 Every generating slot gets its one token first, so a stream is never held up by the length of a neighbour's prompt.
 What room is left goes to prompts, in equal shares as long as they need them (max-min fair): a short prompt does not
 wait for a long one. Beside generating slots prompts get only part of the batch, because the whole step must end before
-any stream can go on.
+any stream can go on. What they leave goes to drafts of how streams go on (`drafting`).
 
 A plan depends on nothing but its arguments, so a request that runs alone is cut into the same chunks each time. That
 matters, because the order of summation, and with it the logits, depends on the cut: measured differences reach 0.7.
@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 class Need:
     """One busy slot: `n_past` tokens are in the memory and `n_pending` (>= 1) follow.
 
-    `last_alone`: the last pending token must not share a step with those before it.
+    `last_alone`: the last pending token must not share a step with those before it. `n_drafted`: tokens that may follow
+    on the last pending one, drafted.
     """
 
     slot: int
@@ -29,6 +30,7 @@ class Need:
     n_pending: int
     generating: bool
     last_alone: bool = False
+    n_drafted: int = 0
 
     @property
     def wanted(self) -> int:
@@ -38,12 +40,16 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """`count` tokens of one slot, from position `start`. `logits`: the last of them is to be sampled from."""
+    """`count` tokens of one slot, from position `start`. `logits`: the last of them is to be sampled from.
+
+    `n_drafted` more that are drafted, which are to be sampled from, too.
+    """
 
     slot: int
     start: int
     count: int
     logits: bool
+    n_drafted: int = 0
 
 
 def plan(needs: Sequence[Need], n_batch: int, n_prompt_beside: int) -> list[Share]:
@@ -54,12 +60,18 @@ def plan(needs: Sequence[Need], n_batch: int, n_prompt_beside: int) -> list[Shar
     generating = [need for need in needs if need.generating][:n_batch]
     prompts = [need for need in needs if not need.generating]
     room = n_batch - len(generating)
-    if generating:
-        room = min(room, n_prompt_beside)
-    shares = [_share(need, 1) for need in generating]
-    counts = fair([need.wanted for need in prompts], room)
+    counts = fair([need.wanted for need in prompts], min(room, n_prompt_beside) if generating else room)
+    drafted = fair([need.n_drafted for need in generating], room - sum(counts))
+    shares = [_share(need, 1, n_drafted) for need, n_drafted in zip(generating, drafted, strict=True)]
     shares += [_share(need, count) for need, count in zip(prompts, counts, strict=True) if count]
     return shares
+
+
+def without_drafts(shares: Sequence[Share]) -> list[Share] | None:
+    """The same work and nothing that is only drafted, or None where there is nothing of that kind."""
+    if not any(share.n_drafted for share in shares):
+        return None
+    return [replace(share, n_drafted=0) for share in shares]
 
 
 def fair(wanted: Sequence[int], room: int) -> list[int]:
@@ -73,7 +85,7 @@ def fair(wanted: Sequence[int], room: int) -> list[int]:
 
 
 def halves(shares: Sequence[Share]) -> tuple[list[Share], list[Share]] | None:
-    """The same work as two batches of (nearly) half the tokens, or None for a single token."""
+    """The same work, without drafts, as two batches of (nearly) half the tokens, or None for a single token."""
     total = sum(share.count for share in shares)
     if total < 2:
         return None
@@ -88,8 +100,8 @@ def halves(shares: Sequence[Share]) -> tuple[list[Share], list[Share]] | None:
     return first, second
 
 
-def _share(need: Need, count: int) -> Share:
-    return Share(need.slot, need.n_past, count, logits=count == need.n_pending)
+def _share(need: Need, count: int, n_drafted: int = 0) -> Share:
+    return Share(need.slot, need.n_past, count, count == need.n_pending, n_drafted)
 
 
 def _cut(share: Share, begin: int, end: int) -> list[Share]:
@@ -97,4 +109,4 @@ def _cut(share: Share, begin: int, end: int) -> list[Share]:
     if begin == end:
         return []
     logits = share.logits and end == share.count
-    return [replace(share, start=share.start + begin, count=end - begin, logits=logits)]
+    return [Share(share.slot, share.start + begin, end - begin, logits)]

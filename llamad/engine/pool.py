@@ -13,7 +13,7 @@ A request is started only when its tokens, and some room to grow, fit beside tho
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from llamad.engine import prefix
 from llamad.engine.backend import Backend
@@ -125,8 +125,8 @@ class Pool:
             slot.task.start(slot.id, len(slot.cached), now)
         return siblings
 
-    def needs(self) -> list[Need]:
-        """What is to be evaluated."""
+    def needs(self, drafts: Mapping[int, Sequence[int]]) -> list[Need]:
+        """What is to be evaluated; `drafts`: by slot, how it may go on."""
         return [
             Need(
                 slot=slot.id,
@@ -134,10 +134,23 @@ class Pool:
                 n_pending=slot.n_pending,
                 generating=slot.state is State.GENERATING,
                 last_alone=slot.task.repeatable,
+                n_drafted=len(drafts.get(slot.id, ())),
             )
             for slot in self.busy
             if slot.state in _IN_STEP
         ]
+
+    @property
+    def n_free(self) -> int:
+        """Tokens that the memory has room for beside what the slots have and are about to have; shared ones count twice."""
+        return self._n_ctx - sum(len(slot.cached) + (not slot.idle) for slot in self.slots)
+
+    def take_back(self, slot: Slot[Task]) -> None:
+        """Remove from the memory what was only drafted."""
+        if slot.cached and not self._backend.trim(slot.id, len(slot.cached)):
+            self._recall.forget(slot)
+            if not slot.idle:
+                slot.restart()
 
     def is_current(self, share: Share) -> bool:
         """Does a planned share still fit its slot? Not after the slot was restarted or lost its request."""

@@ -65,6 +65,8 @@ class Shape:
     kv_unified: bool
     generates: bool = True
     embedding: Embedding | None = None
+    n_drafted: int = 0
+    """Tokens that one batch may have beside those of slots, each with logits of its own."""
     output_bytes: int = 0
     """What the outputs take on the host once vectors have been made. llama.cpp makes room for one a sequence at the
     start, and for more when it needs it; the allocator does not always give the first room back, so that is not deducted.
@@ -77,8 +79,16 @@ def shape_of(settings: EngineSettings, traits: Traits) -> Shape:
         return _whole(settings, traits)
     n_ctx = settings.n_ctx or traits.n_ctx_train
     n_ubatch = min(settings.n_ubatch, settings.n_batch)
+    n_slots = settings.n_parallel
+    n_drafted = settings.speculation.n_drafted(n_slots, n_ubatch)
     plain = Shape(
-        n_ctx, settings.n_batch, n_ubatch, settings.n_parallel, settings.n_parallel, settings.kv_unified
+        n_ctx,
+        settings.n_batch,
+        n_ubatch,
+        n_slots,
+        n_slots + n_drafted,
+        settings.kv_unified,
+        n_drafted=n_drafted,
     )
     if not (settings.embedding or traits.pooling):
         return plain
@@ -95,7 +105,7 @@ def _beside(plain: Shape, settings: EngineSettings, traits: Traits) -> Shape:
     n_sequences = min(SEQUENCES_MAX, settings.n_parallel + _INPUTS_BESIDE_SLOTS)
     fitting = max(_STEP_MIN, _LOGITS_BYTES_MAX // (4 * traits.n_vocab))
     n_step = min(plain.n_ubatch, plain.n_ctx, fitting)
-    n_outputs = max(n_step, n_sequences)
+    n_outputs = max(n_step, n_sequences, plain.n_outputs)
     return Shape(
         plain.n_ctx,
         plain.n_batch,
@@ -110,6 +120,7 @@ def _beside(plain: Shape, settings: EngineSettings, traits: Traits) -> Shape:
             n_input_max=plain.n_ctx,
             sequences=range(settings.n_parallel, n_sequences),
         ),
+        n_drafted=plain.n_drafted,
         output_bytes=_output_bytes(n_outputs, traits),
     )
 

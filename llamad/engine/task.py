@@ -40,6 +40,10 @@ class Task:
         self.truncated = False
         self.n_predicted = 0
         self.n_cached = 0
+        self.n_drafted = 0
+        """Tokens that were drafted and evaluated."""
+        self.n_accepted = 0
+        """Those of them that were sampled, too."""
         self._n_ctx, self._shifts = facts.n_ctx_slot, facts.shifts
         # Without a limit an answer that shifts would go on for ever.
         self._n_total_max = max(facts.n_ctx_slot, facts.n_ctx_train) if request.max_tokens < 0 else math.inf
@@ -158,6 +162,8 @@ class Task:
             predicted_tokens=self.n_predicted,
             predicted_ms=(now - first) * 1000,
             shared=self.request.is_sibling,
+            drafted_tokens=self.n_drafted,
+            accepted_tokens=self.n_accepted,
         )
 
     def _is_full(self) -> bool:

@@ -7,14 +7,15 @@ from dataclasses import replace
 
 from llamad.engine.slot import Slot, State
 from llamad.engine.task import Task
-from llamad.engine.vocabulary import SlotView
+from llamad.engine.vocabulary import ModelFacts, SlotView
 
 
 class Views:
     """Remembers of a request that has ended only what is shown: its rules and its sampler go with it."""
 
-    def __init__(self, n_ctx_slot: int) -> None:
-        self._n_ctx = n_ctx_slot
+    def __init__(self, facts: ModelFacts) -> None:
+        self._n_ctx = facts.n_ctx_slot
+        self._speculative = bool(facts.speculation)
         self._last: dict[int, SlotView] = {}
 
     def remember(self, slot: Slot[Task]) -> None:
@@ -33,9 +34,25 @@ class Views:
             n_prompt = len(task.request.tokens)
             counts = (n_prompt, task.n_cached, task.n_predicted)
             return SlotView(
-                slot.id, slot.state.value, self._n_ctx, task.id, *counts, task.request, task.has_new_line
+                slot.id,
+                slot.state.value,
+                self._n_ctx,
+                task.id,
+                *counts,
+                task.request,
+                task.has_new_line,
+                self._speculative,
             )
-        idle = SlotView(slot.id, State.IDLE.value, self._n_ctx, None, 0, len(slot.cached), 0)
+        idle = SlotView(
+            slot.id,
+            State.IDLE.value,
+            self._n_ctx,
+            None,
+            0,
+            len(slot.cached),
+            0,
+            speculative=self._speculative,
+        )
         last = self._last.get(slot.id)
         if last is None:
             return idle

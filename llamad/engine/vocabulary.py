@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from llamad.engine.drafting import SpeculationSettings
 from llamad.errors import LlamadError
 
 SEED_RANDOM = 0xFFFFFFFF
@@ -85,6 +86,15 @@ Adapters = tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Speculative:
+    """A request's own limits of speculation, None for the model's. `n_max` 0 turns it off; it cannot be above the model's."""
+
+    n_max: int | None = None
+    n_min: int | None = None
+    p_min: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class GenerateRequest:
     """One sequence to generate.
 
@@ -113,6 +123,7 @@ class GenerateRequest:
     tell_timings: bool = False
     tell_progress: bool = False
     adapters: Adapters | None = None
+    speculative: Speculative | None = None
     family: int = 0
     n_keep: int = 0
     n_discard: int = 0
@@ -144,7 +155,8 @@ class EmbedRequest:
 class Timings:
     """What a request cost. Times in ms. `cached_tokens` of the prompt were reused, `prompt_tokens` is its length.
 
-    `shared`: the prompt is counted with the first request of the family.
+    `shared`: the prompt is counted with the first request of the family. `drafted_tokens` were evaluated as drafts,
+    `accepted_tokens` of them came true.
     """
 
     prompt_tokens: int = 0
@@ -153,6 +165,8 @@ class Timings:
     predicted_tokens: int = 0
     predicted_ms: float = 0.0
     shared: bool = False
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +316,7 @@ class EngineSettings:
     main_gpu: int = 0
     tensor_split: tuple[float, ...] = ()
     adapters: tuple[AdapterFile, ...] = ()
+    speculation: SpeculationSettings = field(default_factory=SpeculationSettings)
     extra: dict[str, Any] = field(default_factory=dict)
 
 
@@ -318,6 +333,7 @@ class SlotView:
     predicted_tokens: int
     asked: GenerateRequest | None = None
     has_new_line: bool = False
+    speculative: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +354,10 @@ class EngineStats:
     queued: int
     generating_max: int
     """The most slots that ever took one token each in the same step."""
+    drafts: int = 0
+    """Speculation: how often tokens were drafted, how many, and how many of them came true."""
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
     busy_steps: int = 0
     prompt_ms: float = 0.0
     predicted_ms: float = 0.0
@@ -396,3 +416,6 @@ class ModelFacts:
     def n_prompt_max(self) -> int:
         """Tokens that a prompt has less than."""
         return self.n_ctx_slot * (SHIFTED_CONTEXTS_MAX if self.shifts else 1)
+
+    speculation: tuple[str, ...] = ()
+    """Who drafts, by llama-server's names; () where nobody does."""

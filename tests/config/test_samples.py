@@ -57,9 +57,11 @@ def test_models_ini(shown: bool) -> None:
 
 
 def common(row: Option) -> bool:
-    return row.scope is not Scope.DAEMON and row.honoured is None and row.name not in RARE
+    known = row.scope is not Scope.DAEMON and row.honoured is None
+    return known and row.name not in RARE and not row.name.startswith(RARE_KINDS)
 
 
+RARE_KINDS = ("spec-draft-", "spec-ngram-map-k-", "spec-ngram-mod-", "spec-default")
 RARE = {
     "mmproj",
     "dedup-cache-models",

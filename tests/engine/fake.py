@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from llamad.engine.backend import Entry, Outcome
+from llamad.engine.drafting import Drafter
 from llamad.engine.embedding import Matrix
 from llamad.engine.narrow import Ids, Row
 from llamad.engine.shape import Embedding
@@ -119,6 +120,8 @@ class FakeBackend:
         self.embedding = embedding
         self.n_step = n_step
         self.n_swa = 0
+        self.drafters: Sequence[Drafter] = ()
+        self.n_drafted = 0
         self.successor: Callable[[Sequence[int]], int] = next_token
         self.forced: deque[Outcome] = deque()
         self.refuse_token: int | None = None
@@ -162,10 +165,10 @@ class FakeBackend:
         if self.n_cells + total > self.facts.n_ctx:
             return Outcome.FULL
         self.batches.append(list(entries))
-        self._rows = [row for entry in entries if (row := self._evaluate(entry)) is not None]
+        self._rows = [row for entry in entries for row in self._evaluate(entry)]
         return Outcome.DONE
 
-    def _evaluate(self, entry: Entry) -> Row | None:
+    def _evaluate(self, entry: Entry) -> list[Row]:
         held = self.memory[entry.sequence]
         if not held:
             self._evaluated_with[entry.sequence] = self.adapters
@@ -173,10 +176,11 @@ class FakeBackend:
         held.extend(entry.tokens)
         first, self._last_cell = self._last_cell + 1, self._last_cell + len(entry.tokens)
         self._cells[entry.sequence].extend(range(first, self._last_cell + 1))
-        if not entry.logits:
-            return None
+        return [self._row(held[: len(held) - back]) for back in reversed(range(entry.logits))]
+
+    def _row(self, tokens: Sequence[int]) -> Row:
         row = np.zeros(N_VOCAB, np.float32)
-        row[adapted(self.successor(held), self.adapters)] = 10.0
+        row[adapted(self.successor(tokens), self.adapters)] = 10.0
         return row
 
     def embed(self, entries: Sequence[Entry]) -> Outcome:

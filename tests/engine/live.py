@@ -86,9 +86,9 @@ def loaded(path: Path, **settings: Any) -> Iterator[Any]:
     """A backend for this model; closed at the end."""
     # Before libgomp is loaded: the tests share their cores with whatever else runs.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-    from llamad.engine import llama
+    from llamad.engine import loading
 
-    backend = llama.load(EngineSettings(str(path), **settings))
+    backend = loading.load(EngineSettings(str(path), **settings))
     try:
         yield backend
     finally:

@@ -6,14 +6,17 @@ import json
 import sys
 
 import llamad.child.instance  # noqa: F401  what an instance imports is part of what it takes
-from llamad.engine import breakdown, llama, memory
+from llamad.engine import breakdown, loading, memory
+from llamad.engine.drafting import DraftModelSettings, SpeculationSettings
 from llamad.engine.vocabulary import AdapterFile, EngineSettings
 
 
 def main(fields: str) -> None:
     document = json.loads(fields)
     adapters = tuple(AdapterFile(*adapter) for adapter in document.pop("adapters", ()))
-    backend = llama.load(EngineSettings(**document, adapters=adapters))
+    draft = DraftModelSettings(document.pop("draft", ""))
+    speculation = SpeculationSettings(("draft-simple",) if draft.path else (), draft=draft)
+    backend = loading.load(EngineSettings(**document, adapters=adapters, speculation=speculation))
     print(json.dumps(breakdown.to_document(memory.effective_bytes(backend))))
     backend.close()
 

@@ -12,6 +12,7 @@ from llamad.api.generation import Generation
 from llamad.child.chat import choose_chat
 from llamad.child.instance_spec import N_CTX_DEFAULT_MAX, context_size, parse_spec
 from llamad.child.own_rules import own_defaults
+from llamad.engine.loading import of_draft_model
 from llamad.engine.vocabulary import EngineSettings, ModelFacts, Rules, SamplingParams
 from llamad.errors import LlamadError
 
@@ -232,3 +233,40 @@ def test_adapters_have_ids_in_the_order_of_options_and_lists() -> None:
     assert found == [("/a.gguf", 1.0), ("/b.gguf", 1.0), ("/c.gguf", 0.5), ("/d:e.gguf", -1.0)]
     unused = spec(**options, **{"lora-init-without-apply": True}).engine.adapters
     assert [adapter.scale for adapter in unused] == [0.0] * 4
+
+
+@pytest.mark.parametrize(
+    ("options", "types"),
+    [
+        ({}, ()),
+        ({"spec-type": ["none"]}, ()),
+        ({"spec-type": ["ngram-simple", "ngram-mod", "ngram-simple"]}, ("ngram-simple", "ngram-mod")),
+        ({"spec-default": True}, ("ngram-mod",)),
+        ({"spec-draft-model": "/d.gguf"}, ("draft-simple",)),
+        ({"spec-type": ["none"], "spec-draft-model": "/d.gguf"}, ()),
+        (
+            {"spec-type": ["ngram-map-k", "draft-simple"], "spec-draft-model": "/d.gguf"},
+            ("ngram-map-k", "draft-simple"),
+        ),
+    ],
+    ids=str,
+)
+def test_who_drafts(options: dict[str, Any], types: tuple[str, ...]) -> None:
+    parsed = spec(**options)
+    assert parsed.engine.speculation.types == parsed.defaults.speculation == types
+
+
+def test_how_a_draft_model_is_loaded() -> None:
+    options = {"spec-draft-model": "/d.gguf", "spec-draft-device": "A,B", "ctx-size": 64, "threads": 5}
+    engine = spec(**options, **{"spec-draft-threads": 2, "spec-draft-type-k": "q8_0", "lora": ["/a"]}).engine
+    draft = of_draft_model(engine)
+    assert draft is not None
+    assert (draft.path, draft.devices, draft.n_ctx) == ("/d.gguf", ("A", "B"), 64)
+    assert (draft.threads, draft.threads_batch, draft.cache_type_k, draft.adapters) == (2, 2, "q8_0", ())
+    assert of_draft_model(draft) is None
+    assert of_draft_model(spec(**{"spec-type": ["none"], "spec-draft-model": "/d.gguf"}).engine) is None
+
+
+def test_a_draft_model_that_nobody_named() -> None:
+    with pytest.raises(LlamadError, match="draft-simple needs spec-draft-model"):
+        spec(**{"spec-type": ["draft-simple"]})
