@@ -28,11 +28,10 @@ same way through `release` and a later `assign`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, Protocol, TypeVar
 
-from llamad.engine.vocabulary import Adapters, GenerateRequest
+from llamad.engine.vocabulary import Adapters
 
 
 class State(Enum):
@@ -85,15 +84,6 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """What is remembered of a request that has left its slot: not its sampler, which holds memory of its own."""
-
-    request: GenerateRequest
-    n_predicted: int
-    has_new_line: bool
-
-
 class Sequenced(Protocol):
     """What a slot must know of its request."""
 
@@ -105,11 +95,6 @@ class Sequenced(Protocol):
     @property
     def adapters(self) -> Adapters:
         """What to evaluate them with."""
-        ...
-
-    @property
-    def trace(self) -> Trace:
-        """What to remember of it."""
         ...
 
 

@@ -11,7 +11,6 @@ import math
 from llamad.engine import shift
 from llamad.engine.logprobs import Held
 from llamad.engine.sampling import Sampler
-from llamad.engine.slot import Trace
 from llamad.engine.text import TextStream
 from llamad.engine.vocabulary import (
     SEED_RANDOM,
@@ -133,11 +132,6 @@ class Task:
         if not self.request.tell_progress or self.n_predicted or processed > total:
             return None
         return Progress(self.id, total, self.n_cached, processed, self._timings(now).prompt_ms)
-
-    @property
-    def trace(self) -> Trace:
-        """What a slot remembers of it."""
-        return Trace(self.request, self.n_predicted, self.has_new_line)
 
     def finished(self, now: float) -> Finished:
         """The last word."""

@@ -14,7 +14,7 @@ def slot_in(state: State, n_tokens: int = 3) -> Slot:
     slot: Slot = Slot(0)
     if state is State.IDLE:
         return slot
-    slot.assign(SimpleNamespace(tokens=list(range(n_tokens)), adapters=(), trace=None), order=1)
+    slot.assign(SimpleNamespace(tokens=list(range(n_tokens)), adapters=()), order=1)
     if state is State.STARTED:
         return slot
     if state is State.WAIT_OTHER:
@@ -33,7 +33,7 @@ def slot_in(state: State, n_tokens: int = 3) -> Slot:
 def fire(slot: Slot, event: Event) -> None:
     match event:
         case Event.ASSIGN:
-            slot.assign(SimpleNamespace(tokens=[1], adapters=(), trace=None), order=2)
+            slot.assign(SimpleNamespace(tokens=[1], adapters=()), order=2)
         case Event.OPEN:
             slot.open(0)
         case Event.WAIT:
@@ -112,7 +112,7 @@ def test_the_request_of_an_idle_slot_cannot_be_named() -> None:
 def test_who_follows_a_sibling_has_all_of_the_prompt() -> None:
     slot = slot_in(State.IDLE)
     slot.cached = [7, 8]
-    slot.assign(SimpleNamespace(tokens=[1, 2, 3], adapters=(), trace=None), order=1)
+    slot.assign(SimpleNamespace(tokens=[1, 2, 3], adapters=()), order=1)
     slot.wait()
     assert slot.cached == []
     slot.follow(3)
