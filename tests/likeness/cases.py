@@ -149,4 +149,56 @@ REFUSALS = [
     _refused("no such route", "/v1/nothing", {}),
     Case("refused: no such page", "GET", "/nothing"),
 ]
-CASES = [*NATIVE, *COMPLETIONS, *CHATS, *MODEL, *REFUSALS]
+TOOLS = [
+    {"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}}
+]
+OTHERS = [
+    *_both("responses", "/v1/responses", input="Say hello.", max_output_tokens=4, **SURE),
+    *_both("messages", "/v1/messages", messages=MESSAGES, max_tokens=4, **SURE),
+    *_both("infill", "/infill", input_prefix="one", input_suffix="three", **SHORT),
+    *_chat("tools that may not be called", tools=TOOLS, tool_choice="none"),
+    Case("count tokens of a response", "POST", "/v1/responses/input_tokens", {"input": "Say hello."}),
+    _refused("vectors of a model for text", "/v1/embeddings", {"input": "x"}),
+    _refused("scores of a model for text", "/v1/rerank", {"query": "x", "documents": ["y"]}),
+    _refused("a message without a length", "/v1/messages", {"messages": MESSAGES}),
+    _refused("a response without input", "/v1/responses", {}),
+]
+VECTORS = [
+    Case("vectors", "POST", "/v1/embeddings", {"input": "the cat"}),
+    Case("vectors: several", "POST", "/v1/embeddings", {"input": ["the cat", "a dog"]}),
+    Case("vectors: base64", "POST", "/v1/embeddings", {"input": "the cat", "encoding_format": "base64"}),
+    Case("vectors: token ids", "POST", "/v1/embeddings", {"input": [5, 6, 7]}),
+    Case("vectors: native", "POST", "/embedding", {"content": "the cat"}),
+    _refused("no input", "/v1/embeddings", {}),
+    _refused("an empty input", "/v1/embeddings", {"input": ""}),
+]
+SCORES = [
+    Case("scores", "POST", "/v1/rerank", {"query": "cat", "documents": ["the cat", "a dog"]}),
+    Case(
+        "scores: the best",
+        "POST",
+        "/v1/rerank",
+        {"query": "cat", "documents": ["the cat", "a dog"], "top_n": 1},
+    ),
+    Case("scores: texts", "POST", "/rerank", {"query": "cat", "texts": ["the cat", "a dog"]}),
+    _refused("no documents", "/v1/rerank", {"query": "cat"}),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Cases for one model of `tests.model.generated`, started with these options."""
+
+    options: dict[str, Any]
+    cases: list[Case]
+
+
+OPTIONS: dict[str, Any] = {"ctx-size": 1024, "parallel": 2, "kv-unified": True}
+GROUPS = {
+    "tiny": Group(
+        OPTIONS | {"metrics": True, "props": True},
+        [*NATIVE, *COMPLETIONS, *CHATS, *OTHERS, *MODEL, *REFUSALS],
+    ),
+    "bert": Group(OPTIONS | {"embeddings": True}, VECTORS),
+    "rerank": Group(OPTIONS | {"reranking": True}, SCORES),
+}

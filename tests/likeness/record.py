@@ -13,12 +13,10 @@ import sys
 from pathlib import Path
 
 from tests.likeness.asking import ask_all
-from tests.likeness.cases import CASES
+from tests.likeness.cases import GROUPS
 from tests.model.generated import generated
 
 RECORDED = Path(__file__).with_name("recorded.json")
-OPTIONS = {"ctx-size": 1024, "parallel": 2, "kv-unified": True}
-MORE = {"metrics": True, "props": True, "slots": True, "alias": "tiny"}
 
 
 def main() -> None:
@@ -29,12 +27,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     llama_server.add_option(parser)
-    arguments = parser.parse_args()
-    server = llama_server.find_or_exit(arguments.llama_server)
-    with llama_server.running(server, generated("tiny"), OPTIONS | MORE, {}) as door:
-        found = ask_all(f"http://{door.host}:{door.port}", CASES, {})
+    server = llama_server.find_or_exit(parser.parse_args().llama_server)
+    found = {}
+    for model, group in GROUPS.items():
+        with llama_server.running(server, generated(model), group.options | {"alias": model}, {}) as door:
+            found[model] = ask_all(f"http://{door.host}:{door.port}", group.cases, {})
     RECORDED.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
-    print(f"{len(found)} answers in {RECORDED}")
+    print(f"{sum(map(len, found.values()))} answers in {RECORDED}")
 
 
 if __name__ == "__main__":

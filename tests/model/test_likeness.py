@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.likeness.asking import ask
-from tests.likeness.cases import CASES, Case
-from tests.likeness.record import OPTIONS, RECORDED
+from tests.likeness.asking import Likeness, ask
+from tests.likeness.cases import GROUPS, Case
+from tests.likeness.record import RECORDED
 from tests.likeness.shape import differences
 from tests.model.generated import generated
 from tests.model.test_instance_serving import Instance, loaded
@@ -25,9 +26,13 @@ INTENDED: list[dict[str, Any]] = json.loads(
 
 
 @pytest.fixture(scope="module")
-def instance() -> Iterator[Instance]:
-    with loaded(generated("tiny"), OPTIONS | {"metrics": True, "props": True}) as found:
-        yield found
+def instances() -> Iterator[dict[str, Instance]]:
+    """By the names of their models."""
+    with ExitStack() as stack:
+        yield {
+            model: stack.enter_context(loaded(generated(model), group.options))
+            for model, group in GROUPS.items()
+        }
 
 
 @pytest.fixture(scope="module")
@@ -36,17 +41,29 @@ def recorded() -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_an_answer_looks_like_llama_servers(case: Case, instance: Instance, recorded: dict[str, Any]) -> None:
-    ours, theirs = ask(instance.url, case, instance.headers), recorded[case.name]
+@pytest.mark.parametrize(
+    ("model", "case"),
+    [pytest.param(model, case, id=case.name) for model, group in GROUPS.items() for case in group.cases],
+)
+def test_an_answer_looks_like_llama_servers(
+    model: str, case: Case, instances: dict[str, Instance], recorded: dict[str, Any]
+) -> None:
+    instance, theirs = instances[model], recorded[model][case.name]
+    unintended = [
+        line
+        for line in different(ask(instance.url, case, instance.headers), theirs)
+        if not is_intended(case, line)
+    ]
+    assert not unintended, "\n".join(unintended)
+
+
+def different(ours: Likeness, theirs: Likeness) -> list[str]:
     lines = [
         f"{name} {ours[name]}, not {theirs[name]}"
         for name in ("status", "type")
         if ours[name] != theirs[name]
     ]
-    lines += differences(ours["shape"], theirs["shape"])
-    unintended = [line for line in lines if not is_intended(case, line)]
-    assert not unintended, "\n".join(unintended)
+    return lines + differences(ours["shape"], theirs["shape"])
 
 
 def is_intended(case: Case, line: str) -> bool:
