@@ -79,6 +79,16 @@ ROWS: tuple[Option, ...] = (
         restart=True,
     ),
     Option(
+        "body-timeout",
+        Duration(),
+        "seconds within which a request's whole body has to come, 0 for no limit",
+        _DAEMON,
+        _PORT,
+        default=300.0,
+        setting="body_timeout_s",
+        restart=True,
+    ),
+    Option(
         "max-body-bytes",
         Size(most=2**40),
         "largest request body, also as 64M or 1GiB",

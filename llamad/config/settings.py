@@ -205,7 +205,7 @@ class Settings:
     """The daemon's own options, after precedence. Sources and meanings: the option table.
 
     `listeners`: public addresses as `HOST:PORT`, `[V6]:PORT` or `unix:/path`. `models_memory_margin_bytes` None:
-    the memory books are off. `models_max` 0: no limit by count. `queue_timeout_s`, `timeout_s`, `load_timeout_s`, `stall_timeout_s` 0: no limit.
+    the memory books are off. `models_max` 0: no limit by count. `queue_timeout_s`, `timeout_s`, `body_timeout_s`, `load_timeout_s`, `stall_timeout_s` 0: no limit.
     `models_dir`, `models_preset`, `config_file`, `api_key_file`, `ssl_…_file` "": none. `api_key`: digests, see ApiKey.
     `socket_mode`, `socket_group`: of public Unix sockets. `keys`: all of them, and `tls`, which changes when the
     certificate's files do, are read with the registry and not with the options.
@@ -227,6 +227,7 @@ class Settings:
     queue_timeout_s: float = 600.0
     max_queued: int = 512
     timeout_s: float = 3600.0
+    body_timeout_s: float = 300.0
     max_body_bytes: int = 128 * 1024 * 1024
     websocket_idle_s: float = 600.0
     websocket_message_bytes: int = 16 * 1024 * 1024

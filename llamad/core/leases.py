@@ -80,7 +80,9 @@ def _read(s: SchedulerState, model: Model, key: LeaseKey) -> None:
 
 def _want(s: SchedulerState, model: Model, event: LeaseAsked, now: float) -> None:
     autoload = s.limits.autoload if event.autoload is None else event.autoload
-    if not autoload and not model.wanted and model.state is not State.SLEEPING:
+    # Where loading on request is off, what was loaded by hand may still sleep and wake; a request's own word is obeyed.
+    may_wake = model.state is State.SLEEPING and event.autoload is None
+    if not autoload and not model.wanted and not may_wake:
         s.refuse(event.key, _not_loaded(model, "loading on request is off"))
     elif model.failure is not None and model.failure.retry_at > now:
         s.refuse(event.key, load_failed(s, model, now))

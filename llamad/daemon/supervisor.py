@@ -269,6 +269,7 @@ class Supervisor:
             workers=settings.workers,
             max_body_bytes=settings.max_body_bytes,
             timeout_s=int(settings.timeout_s),
+            body_timeout_s=settings.body_timeout_s,
             websocket_idle_s=settings.websocket_idle_s,
             websocket_message_bytes=settings.websocket_message_bytes,
             ssl_key_file=settings.ssl_key_file,

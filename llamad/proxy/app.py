@@ -148,7 +148,8 @@ def _falcon_app(
     app.add_error_handler(LlamadError, _answer_llamad_error)
     instances = InstanceRelay(leases, pool, orphans)
     _add_routes(app, settings, instances, SupervisorRelay(settings.admin_socket, pool))
-    app.add_route(STREAM_PATH, Stream(instances, leases))
+    for path in (STREAM_PATH, STREAM_PATH + "/{id:path}"):
+        app.add_route(path, Stream(instances, leases))
     app.add_route(LOOKUP_PATH, Lookup(leases, pool))
     return app
 

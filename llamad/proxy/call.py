@@ -38,7 +38,8 @@ class Call:
     def of(cls, req: Request, body: Body, conversation: str = "") -> Call:
         scope = req.scope
         return cls(
-            method=scope["method"],
+            # The heads are the same; Falcon drops the body.
+            method="GET" if scope["method"] == "HEAD" else scope["method"],
             path=scope["path"],
             target=target_of(scope["raw_path"], scope["query_string"]),
             headers=scope["headers"],

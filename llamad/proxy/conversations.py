@@ -31,18 +31,21 @@ Response = falcon.asgi.Response
 
 
 class Stream:
-    """`/v1/stream?conv_id=ID`: `GET` follows it from byte `from` on, `DELETE` stops it."""
+    """`/v1/stream?conv_id=ID`: `GET` follows it from byte `from` on, `DELETE` stops it.
+
+    llama.cpp's first clients had the id in the path, `/v1/stream/ID`; it may have slashes in it.
+    """
 
     def __init__(self, instances: InstanceRelay, leases: LeaseClient) -> None:
         self._instances = instances
         self._leases = leases
 
-    async def on_get(self, req: Request, resp: Response) -> None:
-        await self._instances.follow(req, resp, _id_of(req))
+    async def on_get(self, req: Request, resp: Response, id: str = "") -> None:
+        await self._instances.follow(req, resp, _id_of(req, id))
 
-    async def on_delete(self, req: Request, resp: Response) -> None:
+    async def on_delete(self, req: Request, resp: Response, id: str = "") -> None:
         """One that is not there is as good as stopped."""
-        await self._leases.stop_conversation(_id_of(req), req.owner)
+        await self._leases.stop_conversation(_id_of(req, id), req.owner)
         resp.status = 204
 
 
@@ -99,8 +102,8 @@ class Lookup:
             self._pool.give_back(address, connection)
 
 
-def _id_of(req: Request) -> str:
-    given = field_of_query(req.query_string, "conv_id")
+def _id_of(req: Request, in_path: str) -> str:
+    given = in_path or field_of_query(req.query_string, "conv_id")
     if not given:
         raise RequestError(
             "cannot choose a conversation: the query names none in 'conv_id'", kind="bad-query"

@@ -50,6 +50,8 @@ class InstanceRead:
     async def on_get(self, req: Request, resp: Response) -> None:
         await self._instances.send(req, resp, _wish_of_query(req), b"")
 
+    on_head = on_get
+
 
 class InstanceAction:
     """`POST` with `?model=`: an order to a resident instance, which is no reason to load it."""
@@ -84,6 +86,8 @@ class Props:
         else:
             await self._instances.send(req, resp, wish, b"")
 
+    on_head = on_get
+
 
 class Supervisor:
     """Routes that are the admin socket's. `GET` and orders with a small body."""
@@ -98,7 +102,7 @@ class Supervisor:
 class SupervisorReads(Supervisor):
     """What the supervisor tells."""
 
-    on_get = Supervisor.relay
+    on_get = on_head = Supervisor.relay
 
 
 class SupervisorOrders(Supervisor):
@@ -110,7 +114,7 @@ class SupervisorOrders(Supervisor):
 class SupervisorModels(Supervisor):
     """The list of models, downloads and deletions."""
 
-    on_get = on_post = on_delete = Supervisor.relay
+    on_get = on_head = on_post = on_delete = Supervisor.relay
 
 
 def supervisor_routes(supervisor: SupervisorRelay) -> dict[str, Supervisor]:

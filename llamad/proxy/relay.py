@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import falcon.asgi
@@ -20,6 +21,7 @@ from llamad.errors import ChildError, LlamadError, UnavailableError
 from llamad.proxy.answer import Answer
 from llamad.proxy.call import Call, Run
 from llamad.proxy.connection import UpstreamBroke
+from llamad.proxy.heads import target_of
 from llamad.proxy.lease import Lease, LeaseClient, Notice
 from llamad.proxy.lookup import Wish
 from llamad.proxy.meter import Meter
@@ -29,6 +31,7 @@ from llamad.proxy.progress import Progress, WaitingAnswer
 from llamad.proxy.request import Request
 from llamad.proxy.rules import apply
 from llamad.wire import lease as wire
+from llamad.wire.stream import STREAM_PATH
 
 ATTEMPTS_MAX = 2
 
@@ -120,7 +123,8 @@ class InstanceRelay:
 
     async def follow(self, req: Request, resp: falcon.asgi.Response, conversation: str) -> None:
         """Answer with what a conversation has put out. Raises LlamadError: 404, 410, or why it never began."""
-        run = Run(Call.of(req, b""))
+        target = target_of(STREAM_PATH.encode(), req.scope["query_string"])
+        run = Run(replace(Call.of(req, b""), target=target))
         req.cleanup.callback(run.end)
         run.lease = lease = await self._leases.ask(wire.Where(0, conversation, req.owner))
         try:

@@ -144,7 +144,7 @@ def error_headers(error: LlamadError) -> list[tuple[str, str]]:
 def cut_short(so_far_bytes: int) -> RequestError:
     """A client that left never reads this; one that merely stalled does."""
     return RequestError(
-        f"cannot read the body: nothing more came after {so_far_bytes} bytes",
+        f"cannot read the body: only {so_far_bytes} bytes of it came in time",
         kind="body-cut-short",
         status=408,
     )

@@ -3,15 +3,11 @@
 Each override names the behaviour of gunicorn 27.0 that it replaces; tests/process/test_proxy_worker.py guards them, as
 most touch names that gunicorn does not promise:
 
-* a streaming answer's head goes out at once, not together with the first chunk (which may be a minute away);
 * a signal that comes before the loop runs ends the process; uvloop would swallow it;
 * a signal ends the main loop's one-second nap;
 * a draining worker says that it is alive, and closes the connections that idle, so that neither the arbiter's patience
   nor a client's keep-alive pool decides how long a drain takes;
-* a connection that is closed while its client still sends gets a moment in which the client can read why;
-* refusals of the HTTP layer are JSON; a connection has a time limit for its first head too; there is a limit on
-  connections;
-* WebSockets are ours (`client_socket`), and learn when the worker is to go;
+* connections and WebSockets are ours (`client_connection`, `client_socket`);
 * with TLS a certificate that cannot be used ends the worker, where gunicorn would serve without TLS on the same port; a
   renewed one counts from the next handshake on.
 """
@@ -19,143 +15,26 @@ most touch names that gunicorn does not promise:
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import signal
 import ssl
-from collections.abc import Iterable
 from typing import Any
 
-import msgspec
 from gunicorn.arbiter import Arbiter
 from gunicorn.asgi import websocket
 from gunicorn.asgi.protocol import ASGIProtocol
 from gunicorn.workers import gasgi
 
-from llamad.errors import error_body
 from llamad.proxy.certificate import Certificate
+from llamad.proxy.client_connection import FrontProtocol
 from llamad.proxy.client_socket import ClientSocket
 from llamad.proxy.process import die_with_parent, set_title
-from llamad.proxy.sink import SINK, Sink
-from llamad.proxy.websocket import DRAINING
 
 log = logging.getLogger(__name__)
 
 STOP_SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT))
 DRAIN_BEAT_S = 0.25
-# A connection that was accepted just before a drain gets this long to send its first request.
-FIRST_REQUEST_S = 2.0
-LINGER_S = 2.0
 BACKLOG = 2048
-
-_KIND_BY_STATUS = {
-    400: "bad-http",
-    414: "url-too-long",
-    431: "headers-too-large",
-    501: "bad-http",
-    503: "too-many-connections",
-}
-
-
-class FrontProtocol(ASGIProtocol):  # type: ignore[misc]
-    """One client connection."""
-
-    def __init__(self, worker: FrontWorker) -> None:
-        super().__init__(worker)
-        self._accepted_at = worker.loop.time()
-        self._refused = False
-        self._linger: asyncio.TimerHandle | None = None
-        self._sink = Sink(self._write_chunk, self._write_framed)
-
-    def connection_made(self, transport: asyncio.Transport) -> None:
-        super().connection_made(transport)
-        self.worker.connections.add(self)
-        if self.worker.nr_conns > self.worker.connections_max:
-            self._send_error_response(503, f"over {self.worker.connections_max} connections")
-            self._keepalive_timeout()
-            return
-        self._arm_keepalive_timer()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.worker.connections.discard(self)
-        if self._linger is not None:
-            self._linger.cancel()
-        super().connection_lost(exc)
-
-    def close_if_idle(self) -> None:
-        """Close a connection that only waits for a request."""
-        idle = self._awaiting_request and not self._finishing_calls
-        new = self.req_count == 1 and self.worker.loop.time() - self._accepted_at < FIRST_REQUEST_S
-        if idle and not new:
-            self._keepalive_timeout()
-
-    def _send_response_start(self, status: int, headers: Any, request: Any, close: bool = False) -> None:
-        super()._send_response_start(status, headers, request, close=close)
-        names = {name.lower() for name, _ in headers}
-        if b"content-length" not in names:
-            self._safe_write(self._response_buffer)
-            self._response_buffer = None
-        self._sink.open = b"transfer-encoding" in names
-
-    def _write_chunk(self, chunk: bytes) -> None:
-        if not self._closed:
-            self._send_body(chunk, True)
-
-    def _write_framed(self, chunks: bytes) -> None:
-        if not self._closed:
-            self._safe_write(chunks)
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._sink.full()
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._sink.drained()
-
-    def _send_error_response(
-        self, status: int, message: str, extra_headers: Iterable[tuple[str, str]] = ()
-    ) -> None:
-        self._refused = True
-        kind = _KIND_BY_STATUS.get(status, "internal" if status >= 500 else "bad-http")
-        body = msgspec.json.encode(error_body(kind, status, f"cannot take the request: {message}"))
-        reason = self._get_reason_phrase(status)
-        extra = "".join(f"{name}: {value}\r\n" for name, value in extra_headers)
-        head = (
-            f"HTTP/1.1 {status} {reason}\r\ncontent-type: application/json\r\n"
-            f"content-length: {len(body)}\r\n{extra}connection: close\r\n\r\n"
-        )
-        self._safe_write(head.encode("latin-1") + body)
-
-    def _close_transport(self) -> None:
-        """Close; but when the client may still be sending, first only our half.
-
-        Closing a socket with unread bytes resets it, and the reset may overtake the answer that says why.
-        """
-        receiver = self._body_receiver
-        unread = receiver is not None and not receiver._complete
-        if self._closed or not (unread or self._refused):
-            super()._close_transport()
-            return
-        self._closed = True
-        self._callback_parser = None  # what still comes is dropped
-        self._resume_reading()
-        # TLS has no half to close; there the length of the answer has to do.
-        if self.transport.can_write_eof():
-            with contextlib.suppress(OSError, RuntimeError):
-                self.transport.write_eof()
-        self._linger = self.worker.loop.call_later(LINGER_S, self.transport.abort)
-
-    def _build_http_scope(self, request: Any, sockname: Any, peername: Any) -> Any:
-        scope = super()._build_http_scope(request, sockname, peername)
-        self._sink.open = False
-        scope[SINK] = self._sink
-        return scope
-
-    def _build_websocket_scope(self, request: Any, sockname: Any, peername: Any) -> Any:
-        scope = super()._build_websocket_scope(request, sockname, peername)
-        scope[DRAINING] = self.worker.draining
-        return scope
 
 
 class FrontWorker(gasgi.ASGIWorker):  # type: ignore[misc]

@@ -30,7 +30,8 @@ LINE_BYTES_MAX = 64 * 1024
 class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a front needs to know; durations in whole seconds where gunicorn counts in them.
 
-    `timeout_s`: how long a client may be silent inside its request. `keepalive_s`: how long an idle connection, or one
+    `timeout_s`: how long a client may be silent inside its request; `body_timeout_s`: how long the whole body may take, 0
+    for ever. `keepalive_s`: how long an idle connection, or one
     that has not sent a whole request head, is kept. `connections_max`: client connections of one worker.
     `websocket_message_bytes`: the largest message on a WebSocket; `websocket_idle_s`: how long one may be without any
     message, 0 for ever.
@@ -43,6 +44,7 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
     workers: int = 2
     max_body_bytes: int = 128 << 20
     timeout_s: int = 600
+    body_timeout_s: float = 300.0
     keepalive_s: int = 75
     graceful_timeout_s: int = 600
     connections_max: int = 4096

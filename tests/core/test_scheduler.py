@@ -259,6 +259,32 @@ def test_no_autoload_refuses_the_cold_and_serves_the_loaded() -> None:
     assert len(d.granted()) == 1
 
 
+@pytest.mark.parametrize(
+    ("autoload", "asked", "wakes"),
+    [
+        (True, None, True),
+        (True, False, False),
+        (False, None, True),
+        (False, False, False),
+        (False, True, True),
+    ],
+)
+def test_a_sleeper_wakes_unless_the_request_says_no(autoload: bool, asked: bool | None, wakes: bool) -> None:
+    """Where loading on request is off, who was loaded by hand wakes all the same."""
+    d = Driver(ModelEntry("a", sleep_idle_s=5), autoload=autoload)
+    d.ask("a", autoload=True)
+    d.ready("a")
+    d.release(d.granted()[0])
+    d.wait(6)
+    assert d.state("a") is State.SLEEPING
+    d.ask("a", autoload=asked)
+    if wakes:
+        assert d.state("a") is State.LOADING
+    else:
+        assert (d.refusal().kind, d.refusal().status) == ("model-not-loaded", 409)
+        assert d.state("a") is State.SLEEPING
+
+
 def test_the_queue_is_bounded_for_one_model_and_in_all() -> None:
     d = Driver("a", "b", max_queued=2)
     d.ask("a")

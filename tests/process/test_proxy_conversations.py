@@ -117,6 +117,29 @@ def test_following(front: Front, supervisor: FakeSupervisor, running: Instance) 
         assert f"x-llamad-ticket: {TICKET}" in head
 
 
+@pytest.mark.parametrize(
+    ("path", "id"),
+    [("c", "c"), ("c%3A%3Aa%2Fb%20%C3%BC", "c::a/b ü"), ("c::a/b", "c::a/b"), ("c?conv_id=d", "c")],
+)
+def test_an_id_may_be_in_the_path(
+    front: Front, supervisor: FakeSupervisor, running: Instance, path: str, id: str
+) -> None:
+    """As llama.cpp's first clients have it."""
+    path, _, query = path.partition("?")
+    query = f"{query}&from=3" if query else "from=3"
+    with Client(front.port) as client:
+        client.send("GET", f"/v1/stream/{path}?{query}")
+        (where,) = wait_until(lambda: supervisor.heard(lease.Where))
+        assert where.conversation == id
+        supervisor.send(granted(where, running))
+        assert client.answer()[2].decode().startswith(f"GET /v1/stream?{query} HTTP/1.1\r\n")
+        client.send("DELETE", f"/v1/stream/{path}")
+        (stop,) = wait_until(lambda: supervisor.heard(lease.Stop))
+        assert stop.conversation == id
+        supervisor.send(lease.Stopped(stop.lease))
+        assert client.head()[0] == 204
+
+
 def test_who_waits_to_follow_may_leave(front: Front, supervisor: FakeSupervisor) -> None:
     with Client(front.port) as client:
         client.send("GET", "/v1/stream?conv_id=c")

@@ -284,7 +284,7 @@ def test_unknown_routes_are_404(client: Client, path: str):
         ("GET", "/v1/chat/completions", {"POST", "OPTIONS"}),
         ("POST", "/health", {"GET", "HEAD", "OPTIONS"}),
         ("DELETE", "/models/load", {"POST", "OPTIONS"}),
-        ("PUT", "/v1/models", {"GET", "OPTIONS"}),
+        ("PUT", "/v1/models", {"GET", "HEAD", "OPTIONS"}),
     ],
 )
 def test_wrong_methods_are_405_and_name_the_right_ones(
@@ -319,6 +319,7 @@ def test_what_is_no_http_gets_json_too(client: Client, raw: bytes):
     status, headers, body = client.answer()
     assert status in (400, 414)
     assert headers["content-type"] == "application/json"
+    assert len(headers["x-request-id"]) == 32
     assert json.loads(body)["error"]["code"] == status
 
 

@@ -144,6 +144,35 @@ def test_a_body_that_drips_holds_nothing_but_its_connection(
     wait_until(lambda: supervisor.open_leases() == 0)
 
 
+@pytest.mark.parametrize(
+    ("start", "more"),
+    [
+        (DECLARED, lambda number: b" "),
+        (CHUNKED, lambda number: b"1\r\n \r\n"),
+        (CHUNKED + b"0\r\n", lambda number: b"x-%d: trailer\r\n" % number),
+    ],
+    ids=["declared", "chunks", "trailers"],
+)
+def test_a_body_that_drips_has_a_limit_as_a_whole(start, more):
+    with whole_front(timeout_s=60, body_timeout_s=1.0) as (front, supervisor), Client(front.port) as client:
+        said = drip(client, start, more)
+        assert said.startswith(b"HTTP/1.1 408 ")
+        assert b'"body-cut-short"' in said
+        assert not supervisor.heard(lease.Ask)
+
+
+def test_a_body_that_comes_in_time_has_all_the_time_for_its_answer():
+    with whole_front(body_timeout_s=0.5) as (front, supervisor), instance() as running:
+        supervisor.grant(MODEL, running.address)
+        with Client(front.port) as client:
+            body = json.dumps({"model": MODEL, "play": "stream", "events": 5, "every_s": 0.3}).encode()
+            client.socket.sendall(HEAD + b"content-length: %d\r\n\r\n%b" % (len(body), body[:9]))
+            client.socket.sendall(body[9:])
+            assert client.answer()[2].endswith(b"data: [DONE]\n\n")
+            client.post("stream", events=5, every_s=0.3)
+            assert client.answer()[2].endswith(b"data: [DONE]\n\n")
+
+
 def test_a_crowd_of_slow_heads_keeps_nobody_waiting_and_is_gone_soon(front: Front):
     (worker,) = front.workers()
     before = worker.num_fds()
