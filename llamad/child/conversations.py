@@ -25,6 +25,7 @@ import msgspec
 
 from llamad.child.ring import BytesLost, Ring
 from llamad.errors import LlamadError, NotFoundError, RequestError
+from llamad.wire.meter import Meter
 
 KEPT_S = 300.0
 RING_BYTES_MAX = 4 << 20
@@ -32,7 +33,7 @@ TOTAL_BYTES_MAX = 64 << 20
 RECORDINGS_MAX = 1024
 
 Header = tuple[bytes, bytes]
-Report = Callable[[int, str], None]
+Report = Callable[[int, str, int], None]
 
 
 class RecordingState(Enum):
@@ -52,11 +53,18 @@ class Recording:
     """One conversation's answer. `send` is the application's; `wait_head` and `read` are the readers'."""
 
     def __init__(
-        self, ticket: int, id: str, started_at: int, on_growth: Callable[[Recording, int], None]
+        self,
+        ticket: int,
+        id: str,
+        request_bytes: int,
+        started_at: int,
+        on_growth: Callable[[Recording, int], None],
     ) -> None:
         self.ticket = ticket
         self.id = id
         self.started_at = started_at
+        self._request_bytes = request_bytes
+        self._counted = False
         self.completed_at = 0
         self.state = RecordingState.OPEN
         self.status = 0
@@ -77,6 +85,18 @@ class Recording:
 
     def header(self, name: bytes) -> bytes:
         return next((value for key, value in self.headers if key.lower() == name), b"")
+
+    def tokens(self) -> int:
+        """What it took, as far as its output tells; the first time only, then 0. A refusal takes none."""
+        if self._counted or self.status >= 400:
+            return 0
+        self._counted = True
+        meter = Meter(self._request_bytes)
+        offset = self.ring.start
+        while piece := self.ring.read(offset):
+            meter.feed(piece)
+            offset += len(piece)
+        return meter.tokens()
 
     # ---- the application's side
 
@@ -224,7 +244,7 @@ class Replay:
 
 
 class Recordings:
-    """All recordings of this instance, by ticket. `report` tells the supervisor `ended` and `forgotten`."""
+    """All recordings of this instance, by ticket. `report` tells the supervisor `ended` and `forgotten`, and what it took."""
 
     def __init__(self, report: Report, wall: Callable[[], float]) -> None:
         self._report = report
@@ -235,7 +255,7 @@ class Recordings:
     def __len__(self) -> int:
         return len(self._by_ticket)
 
-    def begin(self, ticket: int, id: str) -> Recording:
+    def begin(self, ticket: int, id: str, request_bytes: int = 0) -> Recording:
         """A new one. Raises LlamadError when there are too many that are not over."""
         self.stop(ticket)
         if len(self._by_ticket) >= RECORDINGS_MAX and not self._forget_oldest():
@@ -245,7 +265,9 @@ class Recordings:
                 status=503,
                 retry_after_s=5.0,
             )
-        recording = self._by_ticket[ticket] = Recording(ticket, id, int(self._wall()), self._grown)
+        recording = self._by_ticket[ticket] = Recording(
+            ticket, id, request_bytes, int(self._wall()), self._grown
+        )
         return recording
 
     def get(self, ticket: int) -> Recording:
@@ -264,7 +286,7 @@ class Recordings:
         """The application is done with it. It is kept for a while."""
         recording.completed_at = int(self._wall())
         if self._by_ticket.get(recording.ticket) is recording:
-            self._report(recording.ticket, "ended")
+            self._report(recording.ticket, "ended", recording.tokens())
             asyncio.get_running_loop().call_later(KEPT_S, self.forget, recording)
 
     def stop(self, ticket: int) -> None:
@@ -281,7 +303,7 @@ class Recordings:
         if self._by_ticket.get(recording.ticket) is recording:
             del self._by_ticket[recording.ticket]
             self.total_bytes -= len(recording.ring)
-            self._report(recording.ticket, "forgotten")
+            self._report(recording.ticket, "forgotten", recording.tokens())
 
     def _forget_oldest(self) -> bool:
         """Of those that are over, the one that has been so for longest."""

@@ -88,7 +88,7 @@ class Door:
         """Let the application answer into a recording, and the caller read it for as long as it stays."""
         id = str(_header(scope, ID_HEADER.encode()) or b"", "latin-1")
         try:
-            recording = self._recordings.begin(ticket, id)
+            recording = self._recordings.begin(ticket, id, len(exchange.body))
         except LlamadError as error:
             await _refuse(scope, send, error)
             return

@@ -95,6 +95,9 @@ class Clients:
     def end(self, client: str, tokens: int = 0) -> None:
         """One that was counted in is over."""
         self._quotas.end(client)
+        self.charge(client, tokens)
+
+    def charge(self, client: str, tokens: int) -> None:
         self._quotas.charge(client, tokens, self._now())
 
 

@@ -49,7 +49,10 @@ class Instances(Protocol):
 
 
 class ConversationDesk:
-    """Everything about conversations that passes through the supervisor. `refuse` answers a lease that is asked for."""
+    """Everything about conversations that passes through the supervisor. `refuse` answers a lease that is asked for.
+
+    `charge`: what an owner's conversation took after it was left; until then its worker counts.
+    """
 
     def __init__(
         self,
@@ -57,11 +60,15 @@ class ConversationDesk:
         instances: Instances,
         post: Callable[[Event], None],
         refuse: Callable[[RefuseLease], None],
+        charge: Callable[[str, int], None] = lambda owner, tokens: None,
     ) -> None:
         self._loop = loop
         self._instances = instances
         self._post = post
         self._refuse = refuse
+        self._charge = charge
+        self._unpaid: dict[tuple[int, int], str] = {}
+        self._early: dict[int, int] = {}
         self._book = Conversations()
         self._following: dict[LeaseKey, int] = {}
         self._expiry: Timer | None = None
@@ -99,6 +106,7 @@ class ConversationDesk:
         found = self._book.holding(key)
         if found is None:
             return
+        self._early.pop(found.ticket, None)
         self._book.released(found)
         if outcome == "ok":
             self._book.ended(found, self._loop.now())
@@ -109,10 +117,14 @@ class ConversationDesk:
         """The client is gone. What has ended already needs nobody."""
         found = self._book.holding(key)
         if found is not None and found.state is ConversationState.RUNNING:
+            if found.owner:
+                self._unpaid[found.child, found.ticket] = found.owner
             self._post(LeaseDetached(key, found.detached_key))
             self._book.detached(found)
             return
         if found is not None:
+            # Its end and its client's leave have crossed.
+            self._charge(found.owner, self._early.pop(found.ticket, 0))
             self._book.released(found)
         self._post(LeaseReleased(key))
 
@@ -179,10 +191,15 @@ class ConversationDesk:
     # ---- from instances
 
     def reported(self, child: int, report: child_wire.Conversation) -> None:
-        """Only the process that has a conversation is believed about it."""
+        """Only the process that has a conversation is believed about it. One that was stopped is paid for all the same."""
+        owner = self._unpaid.pop((child, report.ticket), "")
+        if owner:
+            self._charge(owner, report.tokens)
         found = self._book.numbered(report.ticket)
         if found is None or found.child != child:
             return
+        if found.owner and found.key is not None and found.key != found.detached_key:
+            self._early[found.ticket] = report.tokens
         self._book.ended(found, self._loop.now())
         self._release_detached(found)
         if report.state == "forgotten":
@@ -190,6 +207,7 @@ class ConversationDesk:
 
     def gone(self, child: int, how: str) -> None:
         """A process has ended, and what it could have replayed with it."""
+        self._unpaid = {key: owner for key, owner in self._unpaid.items() if key[0] != child}
         for found in self._book.on(child):
             self._fail(found, _lost(found.id, f"its instance ended with {how}"))
 
@@ -205,9 +223,11 @@ class ConversationDesk:
         elif found.child:
             self._instances.stop_conversation(found.child, found.ticket)
             self._release_detached(found)
+        self._early.pop(found.ticket, None)
         self._turn_all_down(self._book.remove(found), why)
 
     def _fail(self, found: Conversation, why: Refusal) -> None:
+        self._early.pop(found.ticket, None)
         self._turn_all_down(self._book.failed(found, why, self._loop.now()), why)
 
     def _release_detached(self, found: Conversation) -> None:

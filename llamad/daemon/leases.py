@@ -81,7 +81,9 @@ class LeaseServer:
         self._curious: dict[LeaseKey, str] = {}
         self._asks: dict[LeaseKey, wire.Ask] = {}
         self._kept = KeptLeases()
-        self.conversations = ConversationDesk(loop, monitor, self._conversation_moved, self.refuse)
+        self.conversations = ConversationDesk(
+            loop, monitor, self._conversation_moved, self.refuse, clients.charge
+        )
         self._acceptor = Acceptor(loop, kernel, listener, self.connected)
 
     def worker_pids(self) -> list[int]:

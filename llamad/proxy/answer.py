@@ -21,10 +21,10 @@ import falcon.asgi
 from llamad.errors import LlamadError
 from llamad.proxy.connection import Connection, UpstreamBroke
 from llamad.proxy.heads import answer_headers
-from llamad.proxy.meter import Meter
 from llamad.proxy.pool import Pool
 from llamad.proxy.refusals import error_frame
 from llamad.proxy.sink import Sink
+from llamad.wire.meter import Meter
 
 log = logging.getLogger(__name__)
 

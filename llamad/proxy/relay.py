@@ -24,13 +24,13 @@ from llamad.proxy.connection import UpstreamBroke
 from llamad.proxy.heads import target_of
 from llamad.proxy.lease import Lease, LeaseClient, Notice
 from llamad.proxy.lookup import Wish
-from llamad.proxy.meter import Meter
 from llamad.proxy.orphans import Orphans
 from llamad.proxy.pool import Pool
 from llamad.proxy.progress import Progress, WaitingAnswer
 from llamad.proxy.request import Request
 from llamad.proxy.rules import apply
 from llamad.wire import lease as wire
+from llamad.wire.meter import Meter
 from llamad.wire.stream import STREAM_PATH
 
 ATTEMPTS_MAX = 2

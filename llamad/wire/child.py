@@ -118,10 +118,14 @@ class Item(msgspec.Struct, frozen=True):
 
 
 class Conversation(msgspec.Struct, frozen=True):
-    """What has become of a conversation: `ended` (it can still be replayed), or `forgotten`."""
+    """What has become of a conversation: `ended` (it can still be replayed), or `forgotten`.
+
+    `tokens`: what it took, prompt and answer together; said once.
+    """
 
     ticket: int
     state: str
+    tokens: int = 0
 
 
 Command = Start | Exit | Sleep | Wake | Stop

@@ -75,8 +75,8 @@ class Bench:
         self.driver.post(ChildExited(child, signal=9))
         self.server.gone(child, "signal 9")
 
-    def report(self, ticket: int, state: str, child: int = CHILD) -> None:
-        self.server.reported(child, Conversation(ticket, state))
+    def report(self, ticket: int, state: str, child: int = CHILD, tokens: int = 0) -> None:
+        self.server.reported(child, Conversation(ticket, state, tokens))
 
     def leases(self, model: str = "a") -> int:
         return next(view.leases for view in self.driver.view().models if view.name == model)
@@ -308,3 +308,69 @@ def test_a_cancelled_conversation_is_forgotten(bench: Bench) -> None:
     worker.hear()
     assert worker.ask(wire.Where(2, "c")).status == 404
     assert LeaseKey(1, 1) not in bench.driver._scheduler.state.places
+
+
+@pytest.fixture
+def charged(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """What has been charged, and to whom."""
+    seen: list[tuple[str, int]] = []
+    monkeypatch.setattr(bench.server.conversations, "_charge", lambda *charge: seen.append(charge))
+    return seen
+
+
+def paid(charged: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    return [charge for charge in charged if charge[1]]
+
+
+def test_what_goes_on_without_its_client_is_charged_once_at_its_end(
+    bench: Bench, charged: list[tuple[str, int]]
+) -> None:
+    worker = bench.worker()
+    ticket = begin(bench, worker, owner="key:a")
+    worker.say(wire.Detach(1))
+    bench.report(ticket, "ended", child=99, tokens=7)
+    assert not paid(charged)
+    bench.report(ticket, "ended", tokens=50)
+    bench.report(ticket, "forgotten", tokens=50)
+    assert paid(charged) == [("key:a", 50)]
+
+
+def test_to_stop_it_shortly_before_its_end_is_no_way_around(
+    bench: Bench, charged: list[tuple[str, int]]
+) -> None:
+    worker = bench.worker()
+    ticket = begin(bench, worker, owner="key:a")
+    worker.say(wire.Detach(1), wire.Stop(2, "c", "key:a"))
+    bench.report(ticket, "forgotten", tokens=40)
+    assert paid(charged) == [("key:a", 40)]
+
+
+def test_an_end_that_crosses_its_clients_leave_is_charged(
+    bench: Bench, charged: list[tuple[str, int]]
+) -> None:
+    worker = bench.worker()
+    ticket = begin(bench, worker, owner="key:a")
+    bench.report(ticket, "ended", tokens=30)
+    worker.say(wire.Detach(1))
+    bench.report(ticket, "forgotten")
+    assert paid(charged) == [("key:a", 30)]
+
+
+def test_what_its_client_has_seen_to_the_end_is_for_the_worker_to_count(
+    bench: Bench, charged: list[tuple[str, int]]
+) -> None:
+    worker = bench.worker()
+    ticket = begin(bench, worker, owner="key:a")
+    bench.report(ticket, "ended", tokens=30)
+    worker.say(wire.Release(1, tokens=30))
+    bench.report(ticket, "forgotten")
+    assert not paid(charged)
+
+
+def test_what_is_lost_with_its_process_is_forgotten(bench: Bench, charged: list[tuple[str, int]]) -> None:
+    worker = bench.worker()
+    ticket = begin(bench, worker, owner="key:a")
+    worker.say(wire.Detach(1))
+    bench.exit()
+    bench.report(ticket, "ended", tokens=30)
+    assert not paid(charged)

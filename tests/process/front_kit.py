@@ -125,7 +125,7 @@ class RunningFront:
         self.engine = ToyEngine(dispatcher.deliver)
         chat = Chat(ChatTemplate(CHATML), ("<|im_end|>",))
         service = Service(self.engine, dispatcher, Identity("toy", "/toy.gguf", "b1"), chat, Generation())
-        self.reports: list[tuple[int, str]] = []
+        self.reports: list[tuple[int, str, int]] = []
         self.recordings = Recordings(lambda *report: self.reports.append(report), SystemClock().wall)
         app = build_app(
             service, lambda token: bytes([token]), SystemClock(), self.recordings, PING_INTERVAL_S

@@ -51,6 +51,11 @@ class Conversation:
         self.socket.close()
 
 
+def said(front: RunningFront) -> list[tuple[int, str]]:
+    """What the instance has reported, without what it took."""
+    return [(ticket, state) for ticket, state, _ in front.reports]
+
+
 def get(
     front: RunningFront, offset: int | str = 0, ticket: int = TICKET, **options: object
 ) -> requests.Response:
@@ -156,7 +161,7 @@ def test_it_is_the_engine_that_hears_of_a_stop(front: RunningFront) -> None:
     assert b"[DONE]" not in reader.content
     assert b"conversation-stopped" in client.read_until(b"0\r\n\r\n")
     assert get(front).status_code == 404
-    assert front.reports == [(TICKET, "forgotten")]
+    assert [report[:2] for report in front.reports] == [(TICKET, "forgotten")]
 
 
 def test_a_stop_before_the_head_has_a_status(front: RunningFront) -> None:
@@ -168,12 +173,37 @@ def test_a_stop_before_the_head_has_a_status(front: RunningFront) -> None:
     wait_until(lambda: front.engine.cancelled == [request.id])
 
 
+def test_a_report_says_once_what_it_took(front: RunningFront) -> None:
+    Conversation(front).leave()
+    request = submitted(front)
+    front.engine.say(request, "one")
+    front.engine.say(request, "two", reason="stop")
+    wait_until(lambda: (TICKET, "ended") in said(front))
+    front.in_loop(front.recordings.stop, TICKET)
+    wait_until(lambda: len(front.reports) == 2)
+    (_, _, tokens), (_, _, again) = front.reports
+    assert tokens >= len(request.tokens)
+    assert again == 0
+
+
+def test_what_is_stopped_counts_by_its_events(front: RunningFront) -> None:
+    client = Conversation(front)
+    request = submitted(front)
+    for _ in range(5):
+        front.engine.say(request, "word")
+    while client.read_until(b"word").count(b"word") < 5:
+        client.seen += client.socket.recv(65536)
+    front.in_loop(front.recordings.stop, TICKET)
+    wait_until(lambda: front.reports)
+    assert front.reports[0][2] >= 5
+
+
 def test_a_plain_answer_is_kept_as_what_it_is(front: RunningFront) -> None:
     client = Conversation(front, {**STREAM, "stream": False})
     client.leave()
     request = submitted(front)
     front.engine.say(request, "hello", reason="stop")
-    wait_until(lambda: (TICKET, "ended") in front.reports)
+    wait_until(lambda: (TICKET, "ended") in said(front))
     answer = get(front)
     assert answer.headers["content-type"] == "application/json"
     assert answer.json()["choices"][0]["message"]["content"] == "hello"
@@ -182,7 +212,7 @@ def test_a_plain_answer_is_kept_as_what_it_is(front: RunningFront) -> None:
 def test_a_refusal_is_kept_only_for_a_client_that_did_not_hear_it(front: RunningFront) -> None:
     client = Conversation(front, {"messages": 5})
     assert client.read_until(b"bad-field").startswith(b"HTTP/1.1 400")
-    wait_until(lambda: front.reports[-1:] == [(TICKET, "forgotten")])
+    wait_until(lambda: said(front)[-1:] == [(TICKET, "forgotten")])
     assert get(front).status_code == 404
 
 
@@ -273,7 +303,7 @@ def test_all_together_are_bounded(front: RunningFront, monkeypatch: pytest.Monke
         request = submitted(front, ticket)
         front.engine.say(request, "x" * 2000, reason="stop")
         client.read_until(b"0\r\n\r\n")
-        wait_until(lambda ticket=ticket: (ticket, "ended") in front.reports)
+        wait_until(lambda ticket=ticket: (ticket, "ended") in said(front))
     assert front.recordings.total_bytes <= 5000
     assert get(front, ticket=1).status_code == 404
     assert get(front, ticket=3).status_code == 200
@@ -285,7 +315,7 @@ def test_it_is_forgotten_after_a_while(front: RunningFront, monkeypatch: pytest.
     finished_client = submitted(front)
     front.engine.say(finished_client, "", reason="stop")
     client.read_until(b"0\r\n\r\n")
-    wait_until(lambda: front.reports == [(TICKET, "ended"), (TICKET, "forgotten")])
+    wait_until(lambda: said(front) == [(TICKET, "ended"), (TICKET, "forgotten")])
     assert get(front).status_code == 404
     assert front.recordings.total_bytes == 0
 

@@ -1,5 +1,7 @@
 """How many tokens an answer took, from the end of its own bytes: for keys with a limit of tokens only. Pure.
 
+The front counts what its clients get, an instance what of a conversation went on without one.
+
 An answer of one piece ends with OpenAI's `usage`, a stream with it or with llama-server's `timings`. Of one that was cut
 short there is neither; then each event counts for a token, and the request for one token each four bytes, so that
 hanging up before the end is no way around a limit.

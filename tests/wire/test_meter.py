@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from llamad.proxy.meter import TAIL_BYTES, Meter
+from llamad.wire.meter import TAIL_BYTES, Meter
 
 USAGE = {"usage": {"completion_tokens": 7, "prompt_tokens": 30, "total_tokens": 37}}
 TIMINGS = {"timings": {"cache_n": 20, "prompt_n": 10, "prompt_ms": 1.5, "predicted_n": 7, "predicted_ms": 2}}
