@@ -125,22 +125,27 @@ class _Candidates:
         self._buffer = np.zeros(n_vocab, _CANDIDATE)
         self._all = np.arange(n_vocab, dtype=np.int32)
         self._array: Any = lib.llama_token_data_array()
+        self._address = self._buffer.ctypes.data
+        # Made once: each of these costs as much as the call itself.
+        self._first = ctypes.cast(self._address, lib.llama_token_data_p)
+        self._reference = ctypes.byref(self._array)
+        self._ids, self._logits = self._buffer["id"], self._buffer["logit"]
         self._calls = calls
 
     def apply(self, sampler: Any, logits: Row, ids: Ids | None) -> None:
         """Have a sampler work on these candidates; `logits` are theirs, in the order of `ids` (None: all)."""
-        used = self._buffer[: logits.size]
-        used["id"] = self._all if ids is None else ids
-        used["logit"] = logits
+        size = logits.size
+        self._ids[:size] = self._all if ids is None else ids
+        self._logits[:size] = logits
         # A sampler may leave its own pointer and order behind.
         array = self._array
-        array.data = ctypes.cast(self._buffer.ctypes.data, lib.llama_token_data_p)
-        array.size = used.size
+        array.data = self._first
+        array.size = size
         array.selected = -1
         array.sorted = False
         # Over a whole vocabulary this takes a millisecond: others may run meanwhile.
-        apply = self._calls.apply if used.size <= _SHORT_MAX else lib.llama_sampler_apply
-        apply(sampler, ctypes.byref(array))
+        apply = self._calls.apply if size <= _SHORT_MAX else lib.llama_sampler_apply
+        apply(sampler, self._reference)
 
     @property
     def selected(self) -> int:
@@ -150,15 +155,13 @@ class _Candidates:
     @property
     def logits(self) -> Row:
         """What a sampler that keeps number and order of the candidates has made of their logits."""
-        kept: Row = self._buffer["logit"][: self._array.size]
+        kept: Row = self._logits[: self._array.size]
         return kept
 
     def left(self) -> npt.NDArray[Any]:
         """A copy of the candidates that are left, with the fields `id` and `p`."""
         # XTC moves the pointer instead of the candidates.
-        start = (
-            ctypes.addressof(self._array.data.contents) - self._buffer.ctypes.data
-        ) // _CANDIDATE.itemsize
+        start = (ctypes.addressof(self._array.data.contents) - self._address) // _CANDIDATE.itemsize
         return self._buffer[start : start + self._array.size].copy()
 
 

@@ -46,7 +46,9 @@ def largest(row: Row, k: int) -> Ids | None:
         return None
     blocks = row[: width * _BLOCK].reshape(_BLOCK, width)
     maxima = np.maximum.reduce(blocks, axis=0)
-    bound = np.partition(maxima, width - k)[width - k]
+    ordered = maxima.copy()
+    ordered.partition(width - k)
+    bound = ordered[width - k]
     if bound == -np.inf:
         return np.flatnonzero(row > bound)
     # Few blocks reach the bound, and only these are looked into. Line by line, so the ids come out ascending.

@@ -43,7 +43,7 @@ class Pool:
     @property
     def busy(self) -> list[Slot[Task]]:
         """Slots with a request, in the order of their ids."""
-        return [slot for slot in self.slots if not slot.idle]
+        return [slot for slot in self.slots if slot.state is not State.IDLE]
 
     @property
     def at_rest(self) -> bool:
