@@ -41,6 +41,7 @@ from token_times import Crowd, Stream, answer, percentile
 from llamad.daemon.spawn import child_environment
 
 CHAT = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
 NATIVE = "/completion"
 SECOND_MODEL = DEFAULT_MODEL.with_name("gemma-3-270m-Q4_K_M.gguf")
 WORDS = [
@@ -106,6 +107,11 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--streams", type=int, nargs="*", default=[1, 4, 8, 16])
     parser.add_argument("--tokens", type=int, default=32, help="of each answer")
+    parser.add_argument(
+        "--completions",
+        action="store_true",
+        help="text completions, not chats: for models without a template",
+    )
     parser.add_argument("--prompt-tokens", type=int, default=3000, help="about so many")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
@@ -137,7 +143,7 @@ def both(
         doors = Pair(ours, theirs)
         for door in doors:
             with Crowd() as crowd:
-                crowd.begin(door, CHAT, chat(4))
+                begin(crowd, door, arguments, 4)
                 crowd.run()
         yield doors
 
@@ -150,22 +156,32 @@ def cpu_s(door: Door) -> float:
 # ---- requests
 
 
+def text_of(door: Door, tokens: int) -> str:
+    """A text of its own, of about so many tokens of the model's."""
+    found = answer(door, "/tokenize", document(content=words(100)))["tokens"]
+    assert isinstance(found, list)
+    return words(tokens * 100 // len(found))
+
+
 def words(count: int) -> str:
-    """A text of its own, of about so many tokens."""
+    """A text of its own, of so many words."""
     number = next(_numbers)
     return f"{number}: " + " ".join(WORDS[(number * 7 + i * i + i // 5) % len(WORDS)] for i in range(count))
 
 
-def chat(tokens: int, prompt: str = "") -> bytes:
-    content = prompt or f"Question {words(3)}?"
-    messages = [{"role": "user", "content": content}]
+def begin(crowd: Crowd, door: Door, arguments: argparse.Namespace, tokens: int, text: str = "") -> Stream:
+    """A streamed answer of exactly so many tokens."""
+    text = text or f"Question {words(3)}?"
     more = {
         "stream": True,
         "stream_options": {"include_usage": True},
         "ignore_eos": True,
         "max_tokens": tokens,
     }
-    return document(model="bench", messages=messages, **more, **SAMPLED)
+    if arguments.completions:
+        return crowd.begin(door, COMPLETIONS, document(model="bench", prompt=text, **more, **SAMPLED))
+    messages = [{"role": "user", "content": text}]
+    return crowd.begin(door, CHAT, document(model="bench", messages=messages, **more, **SAMPLED))
 
 
 # ---- what is measured
@@ -178,18 +194,16 @@ def streams(arguments: argparse.Namespace, server: Path) -> Iterator[tuple[str, 
         for number in range(arguments.rounds):
             for count in arguments.streams:
                 if not number or time.monotonic() < deadline_s:
-                    found[count] += rounds(
-                        doors, 1, deadline_s, generate(count, arguments.tokens), first=number
-                    )
+                    found[count] += rounds(doors, 1, deadline_s, generate(count, arguments), first=number)
         for count, pairs in found.items():
             yield f"{count} streams", summary(pairs)
 
 
-def generate(count: int, tokens: int) -> Callable[[Door], Row]:
+def generate(count: int, arguments: argparse.Namespace) -> Callable[[Door], Row]:
     def measure(door: Door) -> Row:
         used_s = cpu_s(door)
         with Crowd() as crowd:
-            crew = [crowd.begin(door, CHAT, chat(tokens)) for _ in range(count)]
+            crew = [begin(crowd, door, arguments, arguments.tokens) for _ in range(count)]
             crowd.run()
         used_s = cpu_s(door) - used_s
         total = sum(one.tokens for one in crew)
@@ -208,7 +222,7 @@ def took_s(crew: list[Stream]) -> float:
 
 def prompt(arguments: argparse.Namespace, server: Path) -> Iterator[tuple[str, dict[str, Row]]]:
     def measure(door: Door) -> Row:
-        body = document(prompt=words(arguments.prompt_tokens), n_predict=1, **SAMPLED)
+        body = document(prompt=text_of(door, arguments.prompt_tokens), n_predict=1, **SAMPLED)
         used_s = cpu_s(door)
         timings = answer(door, NATIVE, body)["timings"]
         used_s = cpu_s(door) - used_s
@@ -220,10 +234,11 @@ def prompt(arguments: argparse.Namespace, server: Path) -> Iterator[tuple[str, d
 
 def gaps(arguments: argparse.Namespace, server: Path) -> Iterator[tuple[str, dict[str, Row]]]:
     def measure(door: Door) -> Row:
+        text = text_of(door, arguments.prompt_tokens)
         with Crowd() as crowd:
-            crew = [crowd.begin(door, CHAT, chat(2000)) for _ in range(4)]
+            crew = [begin(crowd, door, arguments, 1000) for _ in range(4)]
             crowd.run_until(lambda: all(len(one.at_s) > 8 for one in crew))
-            late = crowd.begin(door, CHAT, chat(1, words(arguments.prompt_tokens)))
+            late = begin(crowd, door, arguments, 1, text)
             crowd.run_until(lambda: bool(late.at_s))
         between = [gap for one in crew for gap in one.gaps_ms(late.began_s)]
         return {
@@ -273,7 +288,7 @@ def two(arguments: argparse.Namespace, server: Path) -> Iterator[tuple[str, dict
             """Until both are done the first may have ended: what counts is the time in which both generate."""
             with Crowd() as crowd:
                 crews = [
-                    [crowd.begin(door, CHAT, chat(arguments.tokens)) for _ in range(2)]
+                    [begin(crowd, door, arguments, arguments.tokens) for _ in range(2)]
                     for door in both_models
                 ]
                 crowd.run_until(lambda: any(all(s.ended for s in crew) for crew in crews))
