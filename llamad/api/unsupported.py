@@ -29,6 +29,10 @@ def _no_choice(value: Any) -> bool:
     return value in ("none", "auto")
 
 
+def _on(value: Any) -> bool:
+    return value is True
+
+
 def _only_text(value: Any) -> bool:
     return value in (["text"], [])
 
@@ -52,7 +56,18 @@ NEUTRAL: dict[str, Callable[[Any], bool]] = {
     "grammar_triggers": _empty,
     "reasoning_format": _no_choice,
     "n_indent": _empty,
+    "n_cache_reuse": _off_below_zero,
+    "t_max_prompt_ms": _off_below_zero,
+    "backend_sampling": _empty,
     "image_data": _empty,
+    # What its own chat route hands on to its parser: here the model's template decides.
+    "chat_format": _empty,
+    "chat_parser": _empty,
+    "generation_prompt": _empty,
+    "preserved_tokens": _empty,
+    "parse_tool_calls": _on,
+    "reasoning_control": _empty,
+    "chat_template": _empty,
 }
 """Field name to the values that ask for nothing."""
 

@@ -250,6 +250,31 @@ def test_what_asks_for_nothing_is_served() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("field", "nothing", "something"),
+    [
+        ("n_cache_reuse", 0, 256),
+        ("t_max_prompt_ms", -1, 500),
+        ("backend_sampling", False, True),
+        ("chat_format", 0, 2),
+        ("chat_parser", "", "x"),
+        ("generation_prompt", "", "<think>"),
+        ("preserved_tokens", [], ["<tool>"]),
+        ("parse_tool_calls", True, False),
+        ("reasoning_control", False, True),
+        ("chat_template", None, "{{ messages }}"),
+        ("n_indent", 0, 4),
+        ("grammar_lazy", False, True),
+    ],
+)
+def test_what_llama_server_has_and_is_not_served_is_refused_by_name(
+    field: str, nothing: Any, something: Any
+) -> None:
+    chat(**{field: nothing})
+    error = refusal(completion, "x", **{field: something})
+    assert (error.kind, error.details["param"]) == ("unsupported-field", field)
+
+
 # ---- conversations
 
 
