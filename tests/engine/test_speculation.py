@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from llamad.engine.backend import Outcome
 from llamad.engine.drafting import DRAFTED_MAX, DraftModelSettings, SpeculationSettings, Wish
 from llamad.engine.plan import Need, Share, plan, without_drafts
-from llamad.engine.speculation import PAUSE_MAX, START, Pace
+from llamad.engine.speculation import COST_CPU, COST_GPU, PAUSE_MAX, START, Pace
 from llamad.engine.vocabulary import (
     Failed,
     GenerateRequest,
@@ -291,26 +291,43 @@ def test_drafts_take_what_prompts_leave() -> None:
 
 
 def test_the_pace_follows_success() -> None:
-    pace = Pace(40)
+    pace = Pace(20, COST_CPU)
     assert pace.next() == START
-    for n_accepted, following in ((8, 16), (16, 32), (32, 40), (40, 40), (5, 6), (6, 12)):
+    for n_accepted, following in ((4, 8), (8, 16), (16, 20), (20, 20), (16, 17), (17, 20)):
         pace.judge(pace.next(), n_accepted)
         assert pace.next() == following
 
 
-def test_the_pace_pauses_longer_the_longer_nothing_comes_true() -> None:
-    pace, pauses = Pace(16), []
-    for _ in range(8):
-        pace.judge(pace.next(), 0)
+def pauses(pace: Pace, n_accepted: int, count: int) -> list[int]:
+    """After drafts of which at most so many tokens come true."""
+    found = []
+    for _ in range(count):
+        n_drafted = pace.next()
+        pace.judge(n_drafted, min(n_drafted, n_accepted))
         pause = 0
         while not pace.next():
             pause += 1
-        pauses.append(pause)
-    assert pauses == [0, 1, 3, 7, 15, 31, PAUSE_MAX, PAUSE_MAX]
+        found.append(pause)
+    return found
+
+
+def test_who_only_loses_pauses_longer_each_time() -> None:
+    pace = Pace(16, COST_CPU)
+    assert pauses(pace, 0, 12) == [0, 0, 0, 0, 0, 1, 3, 7, 15, 31, PAUSE_MAX, PAUSE_MAX]
     pace.judge(1, 1)
     assert pace.next() == 2
-    pace.judge(2, 0)
-    assert pace.next() == 1
+    pace.judge(4, 0)
+    assert [pace.next(), pace.next()] == [0, 1]
+
+
+@pytest.mark.parametrize(("cost", "paused"), [(COST_CPU, True), (COST_GPU, False)])
+def test_what_one_token_in_three_is_worth_depends_on_what_drafts_cost(cost: float, paused: bool) -> None:
+    pace, found = Pace(3, cost), 0
+    for _ in range(40):
+        while not (n_drafted := pace.next()):
+            found += 1
+        pace.judge(3, 1) if n_drafted else None
+    assert (found > 0) is paused
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from llamad.child.resident import Resident
 from llamad.engine.vocabulary import Finished, GenerateRequest, Output
-from llamad.errors import LlamadError, UnavailableError
+from llamad.errors import LlamadError, RequestError, UnavailableError
 from tests.conftest import wait_until
 from tests.engine.fake import FakeBackend
 
@@ -127,3 +127,25 @@ def test_facts_are_those_of_the_model_that_is_there(box: Box, backend: Backend) 
     other = Backend(n_slots=2)
     box.resident.install(other)
     assert box.resident.facts == dataclasses.replace(backend.facts, n_slots=2)
+
+
+def test_adapters_that_were_put_in_force_are_so_after_a_nap(box: Box, backend: Backend) -> None:
+    resident = box.resident
+    assert resident.default_adapters == ((0, 1.0), (1, 1.0), (2, 1.0))
+    resident.adapt(((1, 0.5),))
+    resident.remove()()
+    assert resident.default_adapters == ((1, 0.5),)
+    resident.adapt(((2, 1.0),))
+    awake = Backend()
+    resident.install(awake)
+    box.answer(1, 3)
+    assert awake.adapters == ((2, 1.0),)
+    with pytest.raises(RequestError, match="adapter 3"):
+        resident.adapt(((3, 1.0),))
+    assert resident.default_adapters == ((2, 1.0),)
+
+
+def test_a_request_that_names_adapters_gets_these(box: Box, backend: Backend) -> None:
+    box.resident.submit(GenerateRequest(1, PROMPT, max_tokens=2, adapters=()))
+    wait_until(lambda: any(isinstance(output, Finished) for output in box.outputs))
+    assert backend.adapters == ()
