@@ -9,6 +9,7 @@ empty signature, as nothing here signs them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -24,7 +25,10 @@ Document = dict[str, Any]
 
 
 class MessagesDialect:
-    """One message. `n_prompt`: tokens of its prompt; `stops`, `shows_thoughts`: see `MessagesRequest`."""
+    """One message. `stops`, `shows_thoughts`: see `MessagesRequest`.
+
+    A stream begins with what of the prompt was cached, so its first Text has to tell timings.
+    """
 
     framing = ANTHROPIC
 
@@ -32,14 +36,13 @@ class MessagesDialect:
         self,
         head: Head,
         make_parser: Callable[[], Parser],
-        n_prompt: int,
         stops: Collection[str] = (),
         shows_thoughts: bool = True,
     ) -> None:
         self._head = head
         self._make_parser = make_parser
         self._parser = make_parser()
-        self._n_prompt = n_prompt
+        self._begun = False
         self._stops = stops
         self._shows_thoughts = shows_thoughts
         self._blocks = _Blocks(shows_thoughts)
@@ -54,14 +57,12 @@ class MessagesDialect:
         }
 
     def opening(self) -> list[Document]:
-        """The message without content. What of its prompt was cached is told at the end."""
-        message = self._message([]) | {"stop_reason": None, "stop_sequence": None}
-        usage = _usage(Timings(prompt_tokens=self._n_prompt))
-        return [{"type": "message_start", "message": message | {"usage": usage}}]
+        """Nothing, until it is known what of the prompt was cached."""
+        return []
 
     def piece(self, index: int, text: Text) -> list[Document]:
         """More of a block, or another one."""
-        return self._events(self._parser.push(text.text))
+        return self._begin(text.timings) + self._events(self._parser.push(text.text))
 
     def progress(self, index: int, progress: Progress) -> list[Document]:
         """There is no event for it, and no request that asks for it."""
@@ -69,7 +70,7 @@ class MessagesDialect:
 
     def ending(self, index: int, finished: Finished) -> list[Document]:
         """What was held back, the end of the last block, why the message ends, and that it does."""
-        events = self._events(self._parser.finish()) + self._blocks.close()
+        events = self._begin(finished.timings) + self._events(self._parser.finish()) + self._blocks.close()
         outcome = self._outcome(finished, self._blocks.calls)
         return [
             *events,
@@ -84,6 +85,15 @@ class MessagesDialect:
     def failure(self, error: LlamadError) -> Document:
         """An event of type `error`."""
         return anthropic_error(error.body())
+
+    def _begin(self, cost: Timings | None) -> list[Document]:
+        """The message without content, once."""
+        if self._begun:
+            return []
+        self._begun = True
+        message = self._message([]) | {"stop_reason": None, "stop_sequence": None}
+        usage = _usage(replace(cost or Timings(), predicted_tokens=0))
+        return [{"type": "message_start", "message": message | {"usage": usage}}]
 
     def _events(self, deltas: list[Delta]) -> list[Document]:
         return [event for delta in deltas for event in self._blocks.take(delta)]

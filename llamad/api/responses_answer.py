@@ -45,7 +45,7 @@ class ResponsesDialect:
         for text in answer.pieces:
             self._take(text)
         self._finish(answer.finished)
-        return self._ended(answer.finished)
+        return self._ended(answer.finished) | {"timings": timings(answer.finished.timings)}
 
     def opening(self) -> list[Document]:
         """A response that is in progress."""
@@ -69,7 +69,8 @@ class ResponsesDialect:
         """What was held back, the end of the last item, and the whole response."""
         events = self._finish(finished)
         response = self._ended(finished)
-        return self._numbered([*events, {"type": f"response.{response['status']}", "response": response}])
+        last = {"type": f"response.{response['status']}", "response": response}
+        return self._numbered([*events, last | {"timings": timings(finished.timings)}])
 
     def closing(self, finished: Sequence[Finished]) -> list[Document]:
         """Nothing comes after the only response."""
@@ -124,7 +125,6 @@ class ResponsesDialect:
             incomplete_details=None if whole else {"reason": "max_output_tokens"},
             output=self._output.items,
             usage=self._usage(finished.timings),
-            timings=timings(finished.timings),
         )
 
     def _usage(self, cost: Timings) -> Document:

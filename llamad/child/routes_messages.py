@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from falcon.asgi import Request, Response
 
+from llamad.api.extras import Extras
 from llamad.api.json_body import parse_object
 from llamad.api.messages import parse_messages
 from llamad.api.messages_answer import MessagesDialect
@@ -23,8 +26,8 @@ class Messages(Generating):
         dialect = MessagesDialect(
             self._head("msg_", chat.model),
             turn.make_parser,
-            len(tokens),
             request.stops,
             request.shows_thoughts,
         )
-        await self._answer(req, resp, dialect, turn.generation, [tokens], chat.streaming)
+        generation = replace(turn.generation, extras=Extras(timings_per_token=chat.streaming.wanted))
+        await self._answer(req, resp, dialect, generation, [tokens], chat.streaming)

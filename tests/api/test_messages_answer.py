@@ -52,13 +52,13 @@ class Scripted:
 
 
 def dialect(deltas: tuple[Delta, ...] = ALL, held: int = 0, **more: Any) -> MessagesDialect:
-    return MessagesDialect(HEAD, lambda: Scripted(deltas, held), 10, **more)
+    return MessagesDialect(HEAD, lambda: Scripted(deltas, held), **more)
 
 
 def streamed(writer: MessagesDialect, pieces: int = len(ALL), finished: Finished = BY_EOS) -> list[Any]:
     events = writer.opening()
     for _ in range(pieces):
-        events += writer.piece(0, Text(7, "x"))
+        events += writer.piece(0, Text(7, "x", timings=COST))
     return [*events, *writer.ending(0, finished), *writer.closing([finished])]
 
 
@@ -86,7 +86,7 @@ def test_all_events_in_their_order() -> None:
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": USAGE | {"input_tokens": 10, "cache_read_input_tokens": 0, "output_tokens": 0},
+            "usage": USAGE | {"output_tokens": 0},
         },
     }
     assert blocks == [

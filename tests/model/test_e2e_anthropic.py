@@ -61,7 +61,10 @@ def test_a_stream_says_what_a_plain_message_says(client: anthropic.Anthropic) ->
     assert kinds[-3:] == ["content_block_stop", "message_delta", "message_stop"]
     assert set(kinds[2:-3]) == {"content_block_delta"}
     with client.messages.stream(**wanted) as stream:
+        started = next(event.message.usage for event in stream if event.type == "message_start")
+        read, counted = started.cache_read_input_tokens, started.input_tokens
         streamed = stream.get_final_message()
+    assert (read, counted) == (streamed.usage.cache_read_input_tokens, streamed.usage.input_tokens)
     assert texts(streamed) == texts(plain)
     assert streamed.stop_reason == plain.stop_reason
     assert streamed.usage.output_tokens == plain.usage.output_tokens
