@@ -64,7 +64,7 @@ def parse_chat(document: dict[str, Any], defaults: Generation, vocabulary: Vocab
         model=fields.text("model", ""),
         conversation=parse_conversation(fields),
         generation=parse_generation(fields, defaults, vocabulary),
-        streaming=_streaming(fields),
+        streaming=parse_streaming(fields),
     )
 
 
@@ -83,11 +83,15 @@ def parse_completion(
             details={"param": "n"},
         )
     return CompletionRequest(
-        model=fields.text("model", ""), prompts=prompts, generation=generation, streaming=_streaming(fields)
+        model=fields.text("model", ""),
+        prompts=prompts,
+        generation=generation,
+        streaming=parse_streaming(fields),
     )
 
 
-def _streaming(fields: Fields) -> Streaming:
+def parse_streaming(fields: Fields) -> Streaming:
+    """Raises RequestError that names the field."""
     pings = "sse_ping_interval"
     return Streaming(
         wanted=fields.flag("stream", False),

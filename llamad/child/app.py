@@ -18,9 +18,10 @@ from llamad.child.routes_about import Metrics, Models, Props, Slots
 from llamad.child.routes_counts import count_routes
 from llamad.child.routes_embed import Embeddings, Rerank
 from llamad.child.routes_generate import ChatCompletions, Completions, NativeCompletions
+from llamad.child.routes_infill import Infill
 from llamad.child.routes_lora import LoraAdapters
 from llamad.child.routes_messages import Messages
-from llamad.child.routes_model import ApplyTemplate, Detokenize, Health, NotServed, Tokenize
+from llamad.child.routes_model import ApplyTemplate, Detokenize, Health, Tokenize
 from llamad.child.routes_responses import Responses
 from llamad.child.routes_stream import StreamReplay, StreamsLookup
 from llamad.child.service import Service
@@ -30,7 +31,6 @@ from llamad.wire.stream import LOOKUP_PATH, STREAM_PATH
 
 log = logging.getLogger(__name__)
 
-NOT_SERVED = ("/infill",)
 
 _HTTP_REASONS = {
     404: ("not-found", "there is no such route"),
@@ -46,8 +46,9 @@ def build_app(
     ping_interval_s: int,
     endpoints: Endpoints = Endpoints(),  # noqa: B008 - frozen
     embd_normalize: int = EMBD_NORMALIZE,
+    suffix_first: bool = False,
 ) -> falcon.asgi.App[Request, Response]:
-    """All routes of one instance. `piece`: see Tokenize.
+    """All routes of one instance. `piece`: see Tokenize; `suffix_first`: see Infill.
 
     `ping_interval_s` and `embd_normalize` are for requests that do not say.
     """
@@ -65,6 +66,7 @@ def build_app(
         "/completion": native,
         "/completions": native,
         "/v1/messages": Messages(service, clock, ping_interval_s),
+        "/infill": Infill(service, clock, ping_interval_s, suffix_first),
         "/v1/responses": responses,
         "/responses": responses,
         "/v1/embeddings": Embeddings(service, embd_normalize, native=False),
@@ -86,7 +88,6 @@ def build_app(
         "/v1/health": health,
     }
     routes |= count_routes(service)
-    routes |= dict.fromkeys(NOT_SERVED, NotServed())
     for path, resource in routes.items():
         app.add_route(path, resource)
     app.add_error_handler(Exception, _bug)

@@ -100,6 +100,7 @@ async def _serve(link: Link, spec: InstanceSpec, reporter: Reporter) -> int:
         spec.ping_interval_s,
         spec.endpoints,
         spec.embd_normalize,
+        spec.suffix_first,
     )
     door = Door(app, spec.token, recordings)
     link.on_stop(lambda ticket: loop.call_soon_threadsafe(recordings.stop, ticket))

@@ -95,7 +95,7 @@ class InstanceSpec:
     """What to load and how to serve it.
 
     `template`: the operator's chat template, "" for the model's own. `ping_interval_s`: how long a stream may be silent
-    before a comment says that it lives; 0 and less: for ever.
+    before a comment says that it lives; 0 and less: for ever. `suffix_first`: `spm-infill`.
     """
 
     name: str
@@ -109,6 +109,7 @@ class InstanceSpec:
     ping_interval_s: int = PING_INTERVAL_S
     endpoints: Endpoints = Endpoints()  # noqa: RUF009 - frozen
     embd_normalize: int = EMBD_NORMALIZE
+    suffix_first: bool = False
 
 
 def parse_spec(body: Mapping[str, Any]) -> InstanceSpec:
@@ -141,6 +142,7 @@ def parse_spec(body: Mapping[str, Any]) -> InstanceSpec:
             ),
             endpoints=Endpoints(**_fields(Endpoints, _ENDPOINT_OPTIONS, options)),
             embd_normalize=_typed("embd-normalize", options.get("embd-normalize", EMBD_NORMALIZE), int),
+            suffix_first=_typed("spm-infill", options.get("spm-infill", False), bool),
         )
     except (TypeError, ValueError) as error:
         raise LlamadError(f"cannot start: {error}", kind="bad-start") from error

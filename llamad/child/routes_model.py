@@ -16,7 +16,6 @@ from llamad.api.native import parse_detokenize, parse_tokenize, token_piece
 from llamad.api.prompts import mixed_tokens, prompt_chars
 from llamad.child.door import exchange_of
 from llamad.child.service import Service
-from llamad.errors import LlamadError
 
 
 def answer_json(resp: Response, document: Any) -> None:
@@ -78,12 +77,3 @@ class Health:
 
     async def on_get(self, req: Request, resp: Response) -> None:
         answer_json(resp, {"status": "ok"})
-
-
-class NotServed:
-    """Routes that llama-server has and this instance does not."""
-
-    async def on_post(self, req: Request, resp: Response) -> None:
-        raise LlamadError(
-            f"cannot serve {req.path}: this instance generates text only", kind="not-supported", status=501
-        )

@@ -8,7 +8,7 @@ from llamad.config.values import Choice, Duration, Flag, Matching, Template, Tex
 _CONTEXT = "Instances: context and slots"
 _COMPUTE = "Instances: threads, devices, weights"
 _FIT = "Instances: fitting into memory, idleness"
-_CHAT = "Instances: chat"
+_CHAT = "Instances: chat and infill"
 _ALL = Scope.INSTANCE
 
 _KV_TYPES = Choice(("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"))
@@ -159,6 +159,14 @@ ROWS: tuple[Option, ...] = (
         _ALL,
         _CHAT,
         default_text="the model's own",
+    ),
+    Option(
+        "spm-infill",
+        Flag(),
+        "fill in with the suffix before the prefix, as some models were trained",
+        _ALL,
+        _CHAT,
+        default=False,
     ),
     Option(
         "sse-ping-interval",

@@ -155,7 +155,6 @@ _CHAT = (
     _later(_FLAG, "reasoning-preserve", no="no-reasoning-preserve"),
     _later(_TEXT, "reverse-prompt r"),
     _later(_FLAG, "special sp", False),
-    _later(_FLAG, "spm-infill", False),
     _later(_FLAG, "escape e", no="no-escape"),
 )
 

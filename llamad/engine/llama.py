@@ -47,7 +47,7 @@ from llamad.engine.placement import Placed
 from llamad.engine.sampling import Chain
 from llamad.engine.shape import Shape
 from llamad.engine.stages import Stage
-from llamad.engine.vocabulary import Adapters, EngineSettings, ModelFacts
+from llamad.engine.vocabulary import Adapters, EngineSettings, FimTokens, ModelFacts
 from llamad.errors import LlamadError, RequestError
 
 log = logging.getLogger(__name__)
@@ -351,6 +351,13 @@ class LlamaBackend:
             adapters=self._loras.facts,
             ftype=(lib.llama_ftype_name(lib.llama_model_ftype(model)) or b"").decode(errors="replace"),
             vocab_type=lib.llama_vocab_type(vocab),
+            fim=FimTokens(
+                prefix=lib.llama_vocab_fim_pre(vocab),
+                suffix=lib.llama_vocab_fim_suf(vocab),
+                middle=lib.llama_vocab_fim_mid(vocab),
+                repository=lib.llama_vocab_fim_rep(vocab),
+                separator=lib.llama_vocab_fim_sep(vocab),
+            ),
             shifts=settings.context_shift and bool(lib.llama_memory_can_shift(self._memory)),
             n_embd_out=lib.llama_model_n_embd_out(model),
             generates=self._shape.generates,

@@ -379,6 +379,20 @@ class PairForm:
 
 
 @dataclass(frozen=True, slots=True)
+class FimTokens:
+    """The vocabulary's tokens for filling in the middle, -1 for each that it has not.
+
+    `repository` and `separator` come before a project's and a file's name.
+    """
+
+    prefix: int = -1
+    suffix: int = -1
+    middle: int = -1
+    repository: int = -1
+    separator: int = -1
+
+
+@dataclass(frozen=True, slots=True)
 class ModelFacts:
     """What the GGUF and the context say of the loaded model."""
 
@@ -403,6 +417,7 @@ class ModelFacts:
     """How the weights are quantised, in llama.cpp's words."""
     vocab_type: int = 0
     """llama.cpp's number of the kind of tokeniser."""
+    fim: FimTokens = FimTokens()
     shifts: bool = False
     """A request may be longer than the context: its oldest part is dropped."""
     n_embd_out: int = 0

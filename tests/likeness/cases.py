@@ -60,6 +60,20 @@ def _chat(name: str, **body: Any) -> list[Case]:
     return _both(f"chat: {name}", "/v1/chat/completions", **{"messages": MESSAGES, **BRIEF, **body})
 
 
+def _message(name: str, **body: Any) -> list[Case]:
+    return _both(f"message: {name}", "/v1/messages", **{"messages": MESSAGES, **BRIEF, **body})
+
+
+def _response(name: str, **body: Any) -> list[Case]:
+    body = {"input": "Say hello in French.", "max_output_tokens": 4, **SURE, **body}
+    return _both(f"response: {name}", "/v1/responses", **body)
+
+
+def _infill(name: str, **body: Any) -> list[Case]:
+    body = {"input_prefix": "def f(x):\n    ", "input_suffix": "\n    return y", **SHORT, **body}
+    return _both(f"infill: {name}", "/infill", **body)
+
+
 def _refused(name: str, path: str, body: dict[str, Any] | None = None, raw: str = "") -> Case:
     return Case(f"refused: {name}", "POST", path, body, raw)
 
@@ -120,6 +134,20 @@ CHATS = [
     *_chat("two", n=2, temperature=0.8),
     *_chat("a prefix", messages=[*MESSAGES, {"role": "assistant", "content": "Bon"}]),
 ]
+OTHER_DIALECTS = [
+    *_message("plain"),
+    *_message("its end", **ENDING),
+    *_message("a talk", messages=TALK[1:], system=[{"type": "text", "text": "You are brief."}]),
+    *_message("a prefix", messages=[*MESSAGES, {"role": "assistant", "content": "Bon"}]),
+    *_response("plain"),
+    *_response("its end", **ENDING),
+    *_response("a talk", input=[{"role": "user", "content": "Hi."}, {"role": "user", "content": "Hello?"}]),
+    *_infill("plain"),
+    *_infill("files", input_extra=[{"text": "y = 1\n", "filename": "y.py"}], prompt="y"),
+    Case("count tokens of a chat", "POST", "/v1/chat/completions/input_tokens", {"messages": MESSAGES}),
+    Case("count tokens of a message", "POST", "/v1/messages/count_tokens", {"messages": MESSAGES}),
+    Case("count tokens of a response", "POST", "/v1/responses/input_tokens", {"input": "Hi."}),
+]
 MODEL = [
     Case("tokenize", "POST", "/tokenize", {"content": "Hello world"}),
     Case("tokenize: a mix", "POST", "/tokenize", {"content": ["Hello", 84, " world"]}),
@@ -128,8 +156,6 @@ MODEL = [
     Case("detokenize", "POST", "/detokenize", {"tokens": [84, 260]}),
     Case("detokenize: nothing", "POST", "/detokenize", {}),
     Case("apply-template", "POST", "/apply-template", {"messages": TALK}),
-    Case("count tokens of a chat", "POST", "/v1/chat/completions/input_tokens", {"messages": MESSAGES}),
-    Case("count tokens of a message", "POST", "/v1/messages/count_tokens", {"messages": MESSAGES}),
     Case("health", "GET", "/health"),
     Case("props", "GET", "/props"),
     Case("props: changed", "POST", "/props", {}),
@@ -146,6 +172,10 @@ REFUSALS = [
     _refused("a grammar that is none", "/completion", {"prompt": "x", "grammar": "root ::= (("}),
     _refused("too long", "/completion", {"prompt": "word " * 3000, "n_predict": 1}),
     _refused("too long, stream", "/completion", {"prompt": "word " * 3000, "n_predict": 1, "stream": True}),
+    _refused("no messages of Anthropic's", "/v1/messages", {"max_tokens": 1}),
+    _refused("a response without input", "/v1/responses", {"max_output_tokens": 1}),
+    _refused("a response before", "/v1/responses", {"input": "x", "previous_response_id": "resp_1"}),
+    _refused("no suffix", "/infill", {"input_prefix": "x"}),
     _refused("no such route", "/v1/nothing", {}),
     Case("refused: no such page", "GET", "/nothing"),
 ]
@@ -153,15 +183,10 @@ TOOLS = [
     {"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}}
 ]
 OTHERS = [
-    *_both("responses", "/v1/responses", input="Say hello.", max_output_tokens=4, **SURE),
-    *_both("messages", "/v1/messages", messages=MESSAGES, max_tokens=4, **SURE),
-    *_both("infill", "/infill", input_prefix="one", input_suffix="three", **SHORT),
     *_chat("tools that may not be called", tools=TOOLS, tool_choice="none"),
-    Case("count tokens of a response", "POST", "/v1/responses/input_tokens", {"input": "Say hello."}),
     _refused("vectors of a model for text", "/v1/embeddings", {"input": "x"}),
     _refused("scores of a model for text", "/v1/rerank", {"query": "x", "documents": ["y"]}),
     _refused("a message without a length", "/v1/messages", {"messages": MESSAGES}),
-    _refused("a response without input", "/v1/responses", {}),
 ]
 VECTORS = [
     Case("vectors", "POST", "/v1/embeddings", {"input": "the cat"}),
@@ -197,7 +222,7 @@ OPTIONS: dict[str, Any] = {"ctx-size": 1024, "parallel": 2, "kv-unified": True}
 GROUPS = {
     "tiny": Group(
         OPTIONS | {"metrics": True, "props": True},
-        [*NATIVE, *COMPLETIONS, *CHATS, *OTHERS, *MODEL, *REFUSALS],
+        [*NATIVE, *COMPLETIONS, *CHATS, *OTHER_DIALECTS, *OTHERS, *MODEL, *REFUSALS],
     ),
     "bert": Group(OPTIONS | {"embeddings": True}, VECTORS),
     "rerank": Group(OPTIONS | {"reranking": True}, SCORES),
