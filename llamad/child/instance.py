@@ -87,7 +87,7 @@ async def _serve(link: Link, spec: InstanceSpec, reporter: Reporter) -> int:
             os._exit(0)
         loop.call_soon_threadsafe(stop)
 
-    resident = Resident(load(), dispatcher.deliver, lambda: loop.call_soon_threadsafe(stop))
+    resident = Resident(load(), dispatcher.deliver, lambda: loop.call_soon_threadsafe(stop), spec.keeping)
     identity = Identity(spec.name, spec.engine.path, BUILD)
     service = Service(resident, dispatcher, identity, choose_chat(spec, resident.facts), own_defaults(spec))
     sleeper = Sleeper(resident, service, reporter, load, ready)

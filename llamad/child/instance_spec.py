@@ -18,7 +18,7 @@ from llamad.api.generation import Generation
 from llamad.api.sampling import is_breaker, sampler_names
 from llamad.child.speculation_spec import parse_speculation
 from llamad.config.file_list import split_scale
-from llamad.engine.vocabulary import AdapterFile, EngineSettings, SamplingParams
+from llamad.engine.vocabulary import AdapterFile, EngineSettings, Keeping, SamplingParams
 from llamad.errors import LlamadError
 
 N_CTX_DEFAULT_MAX = 8192
@@ -29,6 +29,11 @@ PING_INTERVAL_S = 30
 
 EMBD_NORMALIZE = 2
 """llama-server's: vectors of Euclidean length 1."""
+
+CACHE_RAM_MIB = 512
+"""All of it is on the memory books from the load on, so it is less than llama-server's 8192."""
+SIMILARITY = 0.1
+"""llama-server's."""
 
 _ENGINE_OPTIONS = {
     "ctx-size": "n_ctx",
@@ -79,6 +84,12 @@ _SAMPLING_OPTIONS = {
     "ignore-eos": "ignore_eos",
 }
 _ENDPOINT_OPTIONS = {"slots": "slots", "props": "props", "metrics": "metrics"}
+_KEEPING_OPTIONS = {
+    "cache-idle-slots": "idle_slots",
+    "ctx-checkpoints": "n_checkpoints",
+    "checkpoint-min-step": "checkpoint_step",
+    "slot-prompt-similarity": "similarity",
+}
 _RULES_OPTIONS = ("grammar", "grammar-file", "json-schema", "json-schema-file")
 _OTHER_NAMES = {
     "temp": "temperature",
@@ -106,6 +117,7 @@ class InstanceSpec:
     template: str
     template_file: str
     rules: Mapping[str, str]
+    keeping: Keeping
     ping_interval_s: int = PING_INTERVAL_S
     endpoints: Endpoints = Endpoints()  # noqa: RUF009 - frozen
     embd_normalize: int = EMBD_NORMALIZE
@@ -141,6 +153,7 @@ def parse_spec(body: Mapping[str, Any]) -> InstanceSpec:
                 "sse-ping-interval", options.get("sse-ping-interval", PING_INTERVAL_S), int
             ),
             endpoints=Endpoints(**_fields(Endpoints, _ENDPOINT_OPTIONS, options)),
+            keeping=_keeping(options),
             embd_normalize=_typed("embd-normalize", options.get("embd-normalize", EMBD_NORMALIZE), int),
             suffix_first=_typed("spm-infill", options.get("spm-infill", False), bool),
         )
@@ -198,6 +211,12 @@ def _defaults(options: Mapping[str, Any]) -> Generation:
         sampling=sampling,
         speculation=parse_speculation(options).types,
     )
+
+
+def _keeping(options: Mapping[str, Any]) -> Keeping:
+    fields = _fields(Keeping, _KEEPING_OPTIONS, options)
+    mib = _typed("cache-ram", options.get("cache-ram", CACHE_RAM_MIB), int)
+    return Keeping(ram_bytes=mib << 20, **{"similarity": SIMILARITY, **fields})
 
 
 def _devices(body: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ bytes by device that the books have set aside for the model. The payload of `mea
      "placements": [{"devices": [DEVICE, ...], "split": [share, ...], "minimum": CHOICE, "maximum": CHOICE}],
      "chosen": CHOICE or null, "reason": why there is none     (both only with `reserved`)}
     CHOICE = {"n_ctx", "n_gpu_layers", "bytes": {DEVICE: {"weights", "kv", "compute", "projector", "draft", "adapters",
-              "overhead", "total"}}}
+              "prompts", "overhead", "total"}}}
 
 `placements` are the ways to put the model on GPUs: all of it on one, for each, and split over all. It is there without
 `reserved`, and where there is more than one GPU and nobody has said where the model shall be (`engine.placement`); split
@@ -53,6 +53,7 @@ class Request:
     """What to measure. `targets_bytes` and `reserved` as `fit.limits_for` takes them."""
 
     engine: EngineSettings
+    prompts_bytes: int
     ctx_open: bool
     fit: bool
     fit_ctx: int
@@ -82,6 +83,7 @@ def parse_request(body: Mapping[str, Any]) -> Request:
     try:
         return Request(
             engine=spec.engine,
+            prompts_bytes=spec.keeping.ram_bytes,
             ctx_open="ctx-size" not in options,
             fit=options.get("fit", "on") == "on",
             fit_ctx=int(options.get("fit-ctx", fit.FIT_CTX_DEFAULT)),
@@ -96,7 +98,7 @@ def measure(request: Request) -> dict[str, Any]:
     """The payload of `measured`. Raises LlamadError."""
     devices = memory.devices()
     with memory.Prober(request.engine) as prober:
-        costs = _Costs(prober)
+        costs = _Costs(prober, request)
         among = range_of(request, prober.n_ctx_train, prober.n_layers)
         payload = {
             "devices": [asdict(device) for device in devices],
@@ -109,16 +111,14 @@ def measure(request: Request) -> dict[str, Any]:
     if placement.is_fixed(request.engine) or len(prober.placed.names) < 2 or not among.n_gpu_layers:
         return payload
     split = {"devices": list(prober.placed.names), "split": list(prober.placed.split), **costs.ends(among)}
-    alone = [_alone(request.engine, name, among, prober.overhead) for name in prober.placed.names]
+    alone = [_alone(request, name, among, prober.overhead) for name in prober.placed.names]
     return {**payload, "placements": [*alone, split]}
 
 
-def _alone(
-    engine: EngineSettings, name: str, among: Range, overhead: dict[str, int] | None
-) -> dict[str, Any]:
+def _alone(request: Request, name: str, among: Range, overhead: dict[str, int] | None) -> dict[str, Any]:
     """All of the model on one device."""
-    with memory.Prober(dataclasses.replace(engine, devices=(name,)), overhead) as prober:
-        return {"devices": [name], "split": [], **_Costs(prober).ends(among)}
+    with memory.Prober(dataclasses.replace(request.engine, devices=(name,)), overhead) as prober:
+        return {"devices": [name], "split": [], **_Costs(prober, request).ends(among)}
 
 
 def range_of(request: Request, n_ctx_train: int, n_layers: int) -> Range:
@@ -136,9 +136,12 @@ def range_of(request: Request, n_ctx_train: int, n_layers: int) -> Range:
 class _Costs:
     """Probes, with what serving adds; each once."""
 
-    def __init__(self, prober: memory.Prober) -> None:
+    def __init__(self, prober: memory.Prober, request: Request) -> None:
         self._prober = prober
-        self._serving = Share(overhead=_SERVING_BYTES + _SERVING_BYTES_PER_TOKEN * prober.n_vocab)
+        self._serving = Share(
+            prompts=request.prompts_bytes if prober.generates else 0,
+            overhead=_SERVING_BYTES + _SERVING_BYTES_PER_TOKEN * prober.n_vocab,
+        )
         self._known: dict[tuple[int, int], dict[str, Share]] = {}
 
     def shares(self, n_ctx: int, n_gpu_layers: int) -> dict[str, Share]:

@@ -21,7 +21,7 @@ from llamad.engine.breakdown import HOST, Share
 from llamad.engine.checks import check_adapters
 from llamad.engine.engine import Engine
 from llamad.engine.llama import LlamaBackend
-from llamad.engine.vocabulary import Adapters, EngineStats, ModelFacts, Output, Request, SlotView
+from llamad.engine.vocabulary import Adapters, EngineStats, Keeping, ModelFacts, Output, Request, SlotView
 from llamad.errors import LlamadError, UnavailableError
 
 # An idle engine stops at once, unless somebody's rules are still being prepared whom nobody waits for any more.
@@ -57,12 +57,14 @@ class Resident:
         backend: LlamaBackend,
         deliver: Callable[[list[Output]], None],
         on_death: Callable[[], object],
+        keeping: Keeping,
     ) -> None:
         self.facts: ModelFacts = backend.facts
         self.default_adapters: Adapters = by_default(backend.facts.adapters)
         """Adapters for requests that do not say."""
         self._deliver = deliver
         self._on_death = on_death
+        self._keeping = keeping
         self._done_before = _NOTHING_DONE
         self._loaded: _Loaded | None = None
         self.install(backend)
@@ -85,7 +87,7 @@ class Resident:
 
     def install(self, backend: LlamaBackend) -> None:
         """Serve requests with this model from now on."""
-        engine = Engine(backend, self._deliver)
+        engine = Engine(backend, self._deliver, keeping=self._keeping)
         self.facts = backend.facts
         self._loaded = _Loaded(backend, engine, EngineThread(engine, self._on_death))
         self._loaded.thread.start()
@@ -114,7 +116,9 @@ class Resident:
     def held(self) -> dict[str, Share]:
         """What the process holds now, by device."""
         if self._loaded is not None:
-            return memory.effective_bytes(self._loaded.backend)
+            shares = memory.effective_bytes(self._loaded.backend)
+            prompts = self._keeping.ram_bytes if self.facts.generates else 0
+            return shares | {HOST: shares[HOST] + Share(prompts=prompts)}
         return {HOST: Share(overhead=memory.resident_bytes("RssAnon"))}
 
     def submit(self, request: Request) -> None:

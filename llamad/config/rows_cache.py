@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llamad.config.option import Option, Scope
-from llamad.config.values import Flag, Whole
+from llamad.config.values import Flag, Number, Whole
 
 _KEEPING = "Instances: what is kept of prompts"
 _ALL = Scope.INSTANCE
@@ -25,5 +25,51 @@ ROWS: tuple[Option, ...] = (
         _ALL,
         _KEEPING,
         default=0,
+    ),
+    Option(
+        "cache-ram",
+        Whole(0, 2**24),
+        "MiB of the host's memory for states of prompts that lost their slot and for checkpoints, booked as the model's; 0 for none",
+        _ALL,
+        _KEEPING,
+        default=512,
+        also=("cram",),
+    ),
+    Option(
+        "cache-idle-slots",
+        Flag(),
+        "keep the state of an idle slot in cache-ram when it must make room for others",
+        _ALL,
+        _KEEPING,
+        default=True,
+        negatives=("no-cache-idle-slots",),
+    ),
+    Option(
+        "ctx-checkpoints",
+        Whole(0, 1024),
+        "checkpoints a slot in cache-ram, for models whose memory cannot be cut back (sliding windows, recurrent ones)",
+        _ALL,
+        _KEEPING,
+        default=32,
+        also=("ctxcp", "swa-checkpoints"),
+    ),
+    Option(
+        "checkpoint-min-step",
+        Whole(0, 2**31 - 1),
+        "tokens from one checkpoint to the next, beside the one near the end of each prompt",
+        _ALL,
+        _KEEPING,
+        default=1024,
+        also=("cms",),
+        env=("LLAMA_ARG_CHECKPOINT_MIN_SPACING_NT",),
+    ),
+    Option(
+        "slot-prompt-similarity",
+        Number(0, 1),
+        "a slot is chosen for what it remembers if that is more than this part of the prompt",
+        _ALL,
+        _KEEPING,
+        default=0.1,
+        also=("sps",),
     ),
 )

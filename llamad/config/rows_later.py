@@ -130,13 +130,8 @@ _COMPUTE = (
 
 _SLOTS = (
     _later(_WHOLE, "kv-unified-per-slot"),
-    _later(_WHOLE, "ctx-checkpoints ctxcp swa-checkpoints", 0),
-    _later(_WHOLE, "checkpoint-min-step cms", env="LLAMA_ARG_CHECKPOINT_MIN_SPACING_NT"),
-    _later(_WHOLE, "cache-ram cram", 0),
-    _later(_FLAG, "cache-idle-slots", False, no="no-cache-idle-slots"),
     _later(_WHOLE, "cache-reuse", 0),
     _later(_FLAG, "cont-batching cb", True, no="no-cont-batching nocb"),
-    _later(_NUMBER, "slot-prompt-similarity sps"),
     _later(_TEXT, "slot-save-path"),
     _later(_TEXT, "lookup-cache-static lcs"),
     _later(_TEXT, "lookup-cache-dynamic lcd"),

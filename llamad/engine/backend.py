@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from llamad.engine.drafting import Drafter
 from llamad.engine.embedding import Matrix
+from llamad.engine.host_memory import Bytes
 from llamad.engine.narrow import Row
 from llamad.engine.sampling import Chain
 from llamad.engine.shape import Embedding
@@ -56,6 +57,8 @@ class Backend(Protocol):
     """Who drafts how sequences go on, in this order; none without speculation."""
     n_drafted: int
     """Most drafted tokens that one decode call may carry."""
+    recurrent: bool
+    """Whether the memory, or a part of it, is a state that has no positions: it cannot be cut back at all."""
 
     def apply(self, adapters: Adapters) -> None:
         """Have the next decode calls evaluate with these adapters. At first there are none."""
@@ -107,6 +110,18 @@ class Backend(Protocol):
 
     def shift(self, sequence: int, begin: int, count: int) -> None:
         """Remove `count` positions from `begin` on, and move what is behind them down to there."""
+        ...
+
+    def state_bytes(self, sequence: int, partial: bool) -> int:
+        """How large `state` would be."""
+        ...
+
+    def state(self, sequence: int, partial: bool) -> Bytes | None:
+        """What the memory has of a sequence, or with `partial` the part of that which cannot be cut back. None: failed."""
+        ...
+
+    def restore(self, sequence: int, state: Bytes, partial: bool) -> bool:
+        """Have a `state` back; all of one in a sequence of which nothing is held. False: nothing is held then."""
         ...
 
     def clear(self, sequence: int) -> None:

@@ -10,6 +10,7 @@ The yardstick, for predictions and for what really happened alike:
 * `adapters` are the weights of LoRA adapters; what they add to computations is in `compute`.
 * `draft` is what a draft model takes in all three ways.
 * `projector` is what one would take; the engine loads none yet.
+* `prompts` is what states of prompts may take of the host's memory (`cache-ram`): a promise, all of it from the start.
 
 Devices are named as ggml names them; whatever is in the machine's own memory is `host`, under whatever name.
 """
@@ -32,6 +33,7 @@ class Share:
     projector: int = 0
     draft: int = 0
     adapters: int = 0
+    prompts: int = 0
     overhead: int = 0
 
     @property

@@ -43,6 +43,7 @@ from llamad.engine.vocabulary import (
     Failed,
     Finished,
     GenerateRequest,
+    Keeping,
     Likelihood,
     Likely,
     ModelFacts,
@@ -58,6 +59,7 @@ from llamad.errors import LlamadError
 log = logging.getLogger(__name__)
 
 QUEUE_MAX = 256
+NOTHING = Keeping()
 # Prompt tokens in a step that also carries streams: enough to keep the arithmetic busy (on a CPU 128 tokens at once
 # cost no more each than 512), few enough that the streams go on.
 _PROMPT_BESIDE_MIN = 128
@@ -75,16 +77,17 @@ class Engine:
         backend: Backend,
         deliver: Callable[[list[Output]], None],
         *,
+        keeping: Keeping = NOTHING,
         queue_max: int = QUEUE_MAX,
         clock: Callable[[], float] = time.perf_counter,
         draw_seed: Callable[[], int] = lambda: secrets.randbelow(SEED_RANDOM),
     ) -> None:
-        """`queue_max`: requests that may wait beside those in slots."""
+        """`keeping`: what to keep of prompts. `queue_max`: requests that may wait beside those in slots."""
         self._backend = backend
         self._deliver = deliver
         self._clock = clock
         self._draw_seed = draw_seed
-        self._pool = Pool(backend)
+        self._pool = Pool(backend, keeping)
         self._inbox = Inbox(backend.facts.n_slots + queue_max, backend.abort)
         self._embedding = EmbedTurns(backend, self._inbox, self._pool.forget_idle)
         self._rulebook = Rulebook(backend)
@@ -305,7 +308,7 @@ class Engine:
         row = 0
         for share in batch:
             slot = self._slot(share)
-            slot.advance(share.count)
+            self._pool.advance(slot, share.count)
             if slot.task.request.tell_progress:
                 self._say(slot.task.progress(len(slot.cached), self._clock()))
             if share.n_drafted:

@@ -41,6 +41,7 @@ from llamad.engine.context import context_params, meta, pair_form, read_shape, s
 from llamad.engine.drafting import Drafter
 from llamad.engine.embedding import Matrix
 from llamad.engine.ggml import Ggml
+from llamad.engine.host_memory import Bytes
 from llamad.engine.lora import Loras
 from llamad.engine.narrow import Row
 from llamad.engine.placement import Placed
@@ -136,11 +137,9 @@ class LlamaBackend:
         self._eog: tuple[int, ...] | None = None
         self.n_step = min(lib.llama_n_batch(context), lib.llama_n_ubatch(context))
         self.n_swa = 0 if settings.swa_full else int(lib.llama_model_n_swa(model))
+        self.recurrent = bool(lib.llama_model_is_recurrent(model) or lib.llama_model_is_hybrid(model))
         # A part of a sequence can be shared where its cells are in one place and all of them are kept.
-        keeps_all = not (
-            lib.llama_model_is_recurrent(model) or lib.llama_model_is_hybrid(model) or self.n_swa
-        )
-        self._copies_parts = settings.kv_unified and keeps_all
+        self._copies_parts = settings.kv_unified and not self.recurrent and not self.n_swa
         self.facts = self._read_facts(settings)
         if settings.context_shift and not self.facts.shifts:
             log.warning("context-shift is off: the memory of this model cannot be shifted")
@@ -264,6 +263,28 @@ class LlamaBackend:
     def shift(self, sequence: int, begin: int, count: int) -> None:
         lib.llama_memory_seq_rm(self._memory, sequence, begin, begin + count)
         lib.llama_memory_seq_add(self._memory, sequence, begin + count, -1, -count)
+
+    def state_bytes(self, sequence: int, partial: bool) -> int:
+        return int(lib.llama_state_seq_get_size_ext(self._context, sequence, _state_flags(partial)))
+
+    def state(self, sequence: int, partial: bool) -> Bytes | None:
+        """Waits for the device. A gigabyte takes some tenths of a second."""
+        state = np.empty(self.state_bytes(sequence, partial), np.uint8)
+        pointer = state.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+        flags = _state_flags(partial)
+        size = lib.llama_state_seq_get_data_ext(self._context, pointer, state.size, sequence, flags)
+        return state if size == state.size else None
+
+    def restore(self, sequence: int, state: Bytes, partial: bool) -> bool:
+        pointer = state.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+        flags = _state_flags(partial)
+        if (
+            lib.llama_state_seq_set_data_ext(self._context, pointer, state.size, sequence, flags)
+            == state.size
+        ):
+            return True
+        self.clear(sequence)
+        return False
 
     def clear(self, sequence: int) -> None:
         lib.llama_memory_seq_rm(self._memory, sequence, -1, -1)
@@ -415,6 +436,10 @@ def _load_model(settings: EngineSettings, placed: Placed, progress: Callable[[fl
     placed.apply(params)
     set_extra(params, settings, checks.EXTRA_MODEL)
     return lib.llama_model_load_from_file(os.fsencode(settings.path), params)
+
+
+def _state_flags(partial: bool) -> int:
+    return int(lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY if partial else lib.LLAMA_STATE_SEQ_FLAGS_NONE)
 
 
 def _layers_on_gpus(asked: int, n_layers: int, placed: Placed) -> int:

@@ -77,6 +77,7 @@ class Prober:
         """How many layers can be on GPUs: the repeating ones, and the output layer as one more. 0 without a GPU."""
         self._n_gpu_layers = self._layers(settings.n_gpu_layers)
         self.n_vocab = int(lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self._model)))
+        self.generates = read_shape(settings, self._model).generates
 
     def __enter__(self) -> Prober:
         return self

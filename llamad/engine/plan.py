@@ -21,21 +21,21 @@ from dataclasses import dataclass, replace
 class Need:
     """One busy slot: `n_past` tokens are in the memory and `n_pending` (>= 1) follow.
 
-    `last_alone`: the last pending token must not share a step with those before it. `n_drafted`: tokens that may follow
-    on the last pending one, drafted.
+    `n_tail`: the last so many pending tokens must not share a step with those before them. `n_drafted`: tokens that may
+    follow on the last pending one, drafted.
     """
 
     slot: int
     n_past: int
     n_pending: int
     generating: bool
-    last_alone: bool = False
+    n_tail: int = 0
     n_drafted: int = 0
 
     @property
     def wanted(self) -> int:
         """Tokens that the next step may evaluate."""
-        return self.n_pending - 1 if self.last_alone and self.n_pending > 1 else self.n_pending
+        return self.n_pending - self.n_tail if self.n_pending > self.n_tail else self.n_pending
 
 
 @dataclass(frozen=True, slots=True)

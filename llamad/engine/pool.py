@@ -21,6 +21,7 @@ from llamad.engine.plan import Need, Share
 from llamad.engine.recall import Recall, usable
 from llamad.engine.slot import Slot, State
 from llamad.engine.task import Task
+from llamad.engine.vocabulary import Keeping
 
 # The part of the shared context (one in so many) that must be free beside a request when it is started.
 _GROWTH_PART = 16
@@ -30,7 +31,7 @@ _IN_STEP = (State.PROCESSING_PROMPT, State.GENERATING)
 class Pool:
     """Who has which slot. Only the engine's thread changes it; others may look at `slots`."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, keeping: Keeping) -> None:
         facts = backend.facts
         self._backend = backend
         self._n_ctx = facts.n_ctx
@@ -38,7 +39,8 @@ class Pool:
         self._waiting: deque[Task] = deque()
         self._starts = 0
         self.slots: Sequence[Slot[Task]] = [Slot(id) for id in range(facts.n_slots)]
-        self._recall = Recall(backend, self.slots)
+        self._recall = Recall(backend, self.slots, keeping)
+        self._keeping = keeping
 
     @property
     def busy(self) -> list[Slot[Task]]:
@@ -133,7 +135,7 @@ class Pool:
                 n_past=len(slot.cached),
                 n_pending=slot.n_pending,
                 generating=slot.state is State.GENERATING,
-                last_alone=slot.task.repeatable,
+                n_tail=max(self._recall.n_tail, int(slot.task.repeatable)),
                 n_drafted=len(drafts.get(slot.id, ())),
             )
             for slot in self.busy
@@ -161,6 +163,16 @@ class Pool:
         """Free memory without ending anybody's request; False where only one request is left."""
         return self.forget_idle() or self._park_youngest()
 
+    def forget_idle(self) -> bool:
+        """Let the least recently used idle slot forget; False where none remembers anything."""
+        return self._recall.forget_idle()
+
+    def advance(self, slot: Slot[Task], count: int) -> None:
+        """The next `count` pending tokens of a slot are in the memory now."""
+        slot.advance(count)
+        if slot.state is State.PROCESSING_PROMPT:
+            self._recall.checkpoint(slot)
+
     def evict(self, slot: Slot[Task]) -> Task:
         """Take a request out of its slot, which forgets everything."""
         task = slot.release()
@@ -185,20 +197,13 @@ class Pool:
             slot = self.slots[task.request.id_slot]
             return slot if slot.idle else None
         held = [prefix.Held(slot.id, usable(slot, task), slot.used_at_step) for slot in idle]
-        return self.slots[prefix.choose(held, task.tokens)]
-
-    def forget_idle(self) -> bool:
-        """Let the least recently used idle slot forget; False where none remembers anything."""
-        idle = [slot for slot in self.slots if slot.idle and slot.cached]
-        if not idle:
-            return False
-        self._recall.forget(min(idle, key=lambda slot: slot.used_at_step))
-        return True
+        return self.slots[prefix.choose(held, task.tokens, self._keeping.similarity)]
 
     def _park_youngest(self) -> bool:
         busy = self.busy
         if len(busy) < 2:
             return False
         slot = max(busy, key=lambda slot: slot.started_order)
+        self._recall.save(slot)
         self._waiting.appendleft(self.evict(slot))
         return True

@@ -17,6 +17,9 @@ from dataclasses import dataclass
 
 # A prefix as long as this is taken from anyone: evaluating it again would cost more than the last bits are worth.
 STRANGER_MIN = 256
+# Where a memory cannot be cut back, the last of a prompt's checkpoints is so many tokens before its end: a template ends it
+# with some that the next turn may not have there.
+TAIL = 4
 # Another slot's beginning is shared if that saves as much, beside what the own slot has: it costs a look at every cell.
 LOAN_MIN = 32
 
@@ -44,29 +47,36 @@ def common(left: list[int], right: list[int]) -> int:
     return low
 
 
-def choose(idle: Sequence[Held], prompt: list[int]) -> int:
+def choose(idle: Sequence[Held], prompt: list[int], similarity: float = 0.0) -> int:
     """The slot of `idle` (not empty) for this prompt.
 
-    A request *continues* a slot when it keeps at least half of what the slot remembers: the longest such prefix wins.
+    A request *continues* a slot when it keeps at least half of what the slot remembers, and that is more than
+    `similarity`, a part of 1, of the prompt: the longest such prefix wins.
     Everything else goes to the least recently used slot. Without the half, a second conversation that shares only the
     system prompt would take the first one's slot, and both would evaluate their whole history on every turn.
     """
     lengths = {held.slot: common(held.tokens, prompt) for held in idle}
-    continued = [held for held in idle if 0 < lengths[held.slot] * 2 >= len(held.tokens)]
+    least = similarity * len(prompt)
+    continued = [
+        held for held in idle if least < lengths[held.slot] and lengths[held.slot] * 2 >= len(held.tokens)
+    ]
     if continued:
         return max(continued, key=lambda held: (lengths[held.slot], held.used_at_step)).slot
     return min(idle, key=lambda held: (held.used_at_step, held.slot)).slot
 
 
-def reusable(n_common: int, n_tokens: int, pos_min: int, n_swa: int) -> int:
-    """How many of the `n_common` remembered tokens may stay for a request of `n_tokens`: all that can, or 0.
+def has_window(n_past: int, pos_min: int, n_swa: int) -> bool:
+    """Can a request go on behind the first `n_past` of a sequence's tokens, as far as its window is concerned?
 
-    `pos_min`: the oldest position the memory holds of this sequence, -1 for none. `n_swa`: the window, 0 for none.
+    `pos_min`: the oldest position the memory holds of this sequence, -1 for none. `n_swa`: the window.
     """
+    return 0 <= pos_min <= max(0, n_past - n_swa)
+
+
+def reusable(n_common: int, n_tokens: int, pos_min: int, n_swa: int) -> int:
+    """How many of the `n_common` remembered tokens may stay for a request of `n_tokens`: all that can, or 0."""
     n_past = min(n_common, n_tokens - 1)
-    if n_past <= 0 or pos_min < 0 or pos_min > max(0, n_past - n_swa):
-        return 0
-    return n_past
+    return n_past if n_past > 0 and has_window(n_past, pos_min, n_swa) else 0
 
 
 def is_steady(n_common: int, n_tokens: int, n_held: int) -> bool:

@@ -31,6 +31,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Generic, Protocol, TypeVar
 
+from llamad.engine.host_memory import Checkpoint
 from llamad.engine.vocabulary import Adapters
 
 
@@ -112,6 +113,8 @@ class Slot(Generic[T]):
         """What `cached` was evaluated with."""
         self.n_exact = 0
         """So many of `cached` were evaluated where they stand, after those before them; the rest was moved there."""
+        self.checkpoints: list[Checkpoint] = []
+        """What of the memory can be had back as it was after fewer tokens; of use up to `n_exact`."""
         self.shares = False
         """Some of it may be in cells that belong to another slot, too: those cannot be moved."""
         self.used_at_step = -1

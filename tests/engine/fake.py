@@ -6,6 +6,7 @@ neighbour changes every answer after it. `answer` gives what a request alone mus
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ import numpy as np
 from llamad.engine.backend import Entry, Outcome
 from llamad.engine.drafting import Drafter
 from llamad.engine.embedding import Matrix
+from llamad.engine.host_memory import Bytes
 from llamad.engine.narrow import Ids, Row
 from llamad.engine.shape import Embedding
 from llamad.engine.stages import Stage
@@ -137,6 +139,9 @@ class FakeBackend:
         self._cells: dict[int, list[int]] = {sequence: [] for sequence in sequences}
         self._last_cell = 0
         self._hidden: list[list[float]] = []
+        self.recurrent = False
+        self._oldest: dict[int, int] = dict.fromkeys(sequences, 0)
+        self._corrupt: set[int] = set()
         self._flag = False
         self._rows: list[Row] = []
 
@@ -176,7 +181,10 @@ class FakeBackend:
         held.extend(entry.tokens)
         first, self._last_cell = self._last_cell + 1, self._last_cell + len(entry.tokens)
         self._cells[entry.sequence].extend(range(first, self._last_cell + 1))
-        return [self._row(held[: len(held) - back]) for back in reversed(range(entry.logits))]
+        if self.n_swa:
+            self._oldest[entry.sequence] = max(self._oldest[entry.sequence], len(held) - self.n_swa)
+        wrong = [0] if entry.sequence in self._corrupt else []
+        return [self._row([*held[: len(held) - back], *wrong]) for back in reversed(range(entry.logits))]
 
     def _row(self, tokens: Sequence[int]) -> Row:
         row = np.zeros(N_VOCAB, np.float32)
@@ -211,10 +219,17 @@ class FakeBackend:
         self._flag = False
 
     def pos_min(self, sequence: int) -> int:
-        held = len(self.memory[sequence])
-        return max(0, held - self.n_swa) if held and self.n_swa else 0 if held else -1
+        n_held = len(self.memory[sequence])
+        if not n_held:
+            return -1
+        return n_held - 1 if self.recurrent else self._oldest[sequence]
 
     def trim(self, sequence: int, n_past: int) -> bool:
+        """What is behind its window has no window: llama.cpp does not say so, and answers are wrong from there on."""
+        if self.recurrent and n_past < len(self.memory[sequence]):
+            return False
+        if self._oldest[sequence] > max(0, n_past - self.n_swa):
+            self._corrupt.add(sequence)
         for held in (self.memory, self._cells):
             del held[sequence][n_past:]
         return True
@@ -226,6 +241,7 @@ class FakeBackend:
         assert self.can_copy(source, count)
         assert not self.memory[target], "the target must have been cleared"
         self._evaluated_with[target] = self._evaluated_with[source]
+        self._oldest[target] = self._oldest[source]
         for held in (self.memory, self._cells):
             held[target] = held[source][:count]
 
@@ -238,7 +254,38 @@ class FakeBackend:
         for held in (self.memory, self._cells):
             del held[sequence][begin : begin + count]
 
+    def state_bytes(self, sequence: int, partial: bool) -> int:
+        return len(self._state(sequence))
+
+    def state(self, sequence: int, partial: bool) -> Bytes:
+        return np.frombuffer(self._state(sequence), np.uint8).copy()
+
+    def restore(self, sequence: int, state: Bytes, partial: bool) -> bool:
+        tokens, oldest, adapters = pickle.loads(state.tobytes())
+        if partial:
+            assert self.memory[sequence][: len(tokens)] == tokens, (
+                "the rest of the state is of something else"
+            )
+            if self.recurrent:
+                for held in (self.memory, self._cells):
+                    del held[sequence][len(tokens) :]
+        else:
+            assert not self.memory[sequence], "the sequence must have been cleared"
+            if self.n_cells + len(tokens) > self.facts.n_ctx:
+                return False
+            first, self._last_cell = self._last_cell + 1, self._last_cell + len(tokens)
+            self.memory[sequence], self._cells[sequence] = tokens, list(range(first, self._last_cell + 1))
+        self._oldest[sequence], self._evaluated_with[sequence] = oldest, adapters
+        return True
+
+    def _state(self, sequence: int) -> bytes:
+        return pickle.dumps(
+            (self.memory[sequence], self._oldest[sequence], self._evaluated_with.get(sequence))
+        )
+
     def clear(self, sequence: int) -> None:
+        self._oldest[sequence] = 0
+        self._corrupt.discard(sequence)
         for held in (self.memory, self._cells):
             held[sequence].clear()
 

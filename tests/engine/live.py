@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from llamad.engine.engine import Engine
+from llamad.engine.engine import NOTHING, Engine
 from llamad.engine.vocabulary import (
     EngineSettings,
     Failed,
     Finished,
     GenerateRequest,
+    Keeping,
     Output,
     SamplingParams,
     Text,
@@ -29,12 +30,12 @@ GREEDY = SamplingParams(temperature=0.0)
 class Live:
     """`backend` with an engine; requests are numbered here."""
 
-    def __init__(self, backend: Any) -> None:
+    def __init__(self, backend: Any, keeping: Keeping = NOTHING) -> None:
         self.backend = backend
         self.texts: dict[int, str] = {}
         self.ends: dict[int, Finished | Failed] = {}
         self.on_text: Callable[[Text], None] = lambda _: None
-        self.engine = Engine(backend, self._deliver)
+        self.engine = Engine(backend, self._deliver, keeping=keeping)
         self.last_id = 0
         self._thread = threading.Thread(target=self.engine.run, daemon=True)
         self._thread.start()
@@ -96,9 +97,9 @@ def loaded(path: Path, **settings: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def live(path: Path, **settings: Any) -> Iterator[Live]:
+def live(path: Path, keeping: Keeping = NOTHING, **settings: Any) -> Iterator[Live]:
     with loaded(path, **settings) as backend:
-        engine = Live(backend)
+        engine = Live(backend, keeping)
         try:
             yield engine
         finally:

@@ -36,7 +36,7 @@ def test_buffers_of_a_device_are_added_up_and_the_host_is_always_there() -> None
 
 
 def test_a_share_as_a_document_has_all_purposes_and_their_total() -> None:
-    shares = with_overhead({HOST: Share(1, 2, 4, 8, 16, 32), "CUDA0": Share()}, {HOST: 64, "CUDA1": 9})
+    shares = with_overhead({HOST: Share(1, 2, 4, 8, 16, 32, 128), "CUDA0": Share()}, {HOST: 64, "CUDA1": 9})
     assert to_document(shares)[HOST] == {
         "weights": 1,
         "kv": 2,
@@ -45,9 +45,10 @@ def test_a_share_as_a_document_has_all_purposes_and_their_total() -> None:
         "draft": 16,
         "adapters": 32,
         "overhead": 64,
-        "total": 127,
+        "prompts": 128,
+        "total": 255,
     }
-    assert totals(shares) == {HOST: 127, "CUDA0": 0}
+    assert totals(shares) == {HOST: 255, "CUDA0": 0}
 
 
 def test_of_the_hosts_buffers_mapped_weights_and_compute_are_no_anonymous_memory() -> None:

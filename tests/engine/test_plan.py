@@ -47,7 +47,7 @@ def test_a_plan_keeps_its_promises(needs: list[Need], n_batch: int, beside: int)
 def test_repeatable_prompts_end_in_a_step_of_their_own(needs: list[Need], n_batch: int) -> None:
     by_slot = {need.slot: need for need in needs}
     for share in plan(needs, n_batch, n_batch):
-        if share.logits and by_slot[share.slot].last_alone:
+        if share.logits and by_slot[share.slot].n_tail:
             assert share.count == 1
 
 

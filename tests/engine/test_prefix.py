@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamad.engine.prefix import STRANGER_MIN, Held, choose, common, is_steady, reusable
+from llamad.engine.prefix import STRANGER_MIN, Held, choose, common, has_window, is_steady
 
 tokens = st.lists(st.integers(0, 2), max_size=40)
 
@@ -36,29 +36,26 @@ def test_otherwise_the_least_recently_used_slot() -> None:
     assert choose([Held(0, [], -1), Held(1, [], -1)], [7, 8]) == 0
 
 
-@given(tokens, tokens)
-def test_at_least_one_token_is_evaluated(held: list[int], prompt: list[int]) -> None:
-    prompt = [*prompt, 1]
-    n_past = reusable(common(held, prompt), len(prompt), pos_min=0 if held else -1, n_swa=0)
-    assert n_past == min(common(held, prompt), len(prompt) - 1)
+def test_too_small_a_part_of_the_prompt_is_not_continued() -> None:
+    held = [Held(0, [1, 2], 5), Held(1, [], -1)]
+    assert choose(held, [1, 2, *range(50, 80)], similarity=0.0) == 0
+    assert choose(held, [1, 2, *range(50, 80)], similarity=0.1) == 1
+    assert choose(held, [1, 2, *range(50, 60)], similarity=0.1) == 0
 
 
 @pytest.mark.parametrize(
-    ("n_common", "pos_min", "n_swa", "expected"),
+    ("n_past", "pos_min", "expected"),
     [
-        (1000, 0, 512, 1000),
-        (1000, 488, 512, 1000),
-        (1000, 489, 512, 0),
-        (300, 0, 512, 300),
-        (300, 1, 512, 0),
-        (300, -1, 512, 0),
-        (300, 0, 0, 300),
+        (1000, 0, True),
+        (1000, 488, True),
+        (1000, 489, False),
+        (300, 0, True),
+        (300, 1, False),
+        (300, -1, False),
     ],
 )
-def test_a_window_that_has_moved_on_is_not_reused(
-    n_common: int, pos_min: int, n_swa: int, expected: int
-) -> None:
-    assert reusable(n_common, 2000, pos_min, n_swa) == expected
+def test_a_window_that_has_moved_on_is_not_reused(n_past: int, pos_min: int, expected: bool) -> None:
+    assert has_window(n_past, pos_min, 512) is expected
 
 
 @pytest.mark.parametrize(

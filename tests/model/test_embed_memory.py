@@ -26,8 +26,8 @@ MIB = 1 << 20
         ("bert-wide", {}, {"n_ctx": BERT_POSITIONS}),
         ("bert-wide", {"ctx-size": 256, "ubatch-size": 64}, {"n_ctx": 256, "n_ubatch": 64}),
         ("rerank", {"ctx-size": 512}, {"n_ctx": 512}),
-        ("wide", {"ctx-size": 1024, "embeddings": True}, {"n_ctx": 1024, "embedding": True}),
-        ("jamba", {"ctx-size": 1024, "embeddings": True}, {"n_ctx": 1024, "embedding": True}),
+        ("wide", {"ctx-size": 1024, "embeddings": True, "cache-ram": 0}, {"n_ctx": 1024, "embedding": True}),
+        ("jamba", {"ctx-size": 1024, "embeddings": True, "cache-ram": 0}, {"n_ctx": 1024, "embedding": True}),
     ],
 )
 def test_what_is_measured_is_what_a_load_takes(
@@ -57,7 +57,7 @@ def test_outputs_are_counted_before_they_are_there() -> None:
     ("name", "options", "input"),
     [
         ("bert-wide", {}, "it " * (BERT_POSITIONS - 2)),
-        ("wide", {"ctx-size": 1024, "embeddings": True}, "it " * 900),
+        ("wide", {"ctx-size": 1024, "embeddings": True, "cache-ram": 0}, "it " * 900),
     ],
 )
 def test_the_largest_input_touches_no_more_than_was_measured(

@@ -38,6 +38,7 @@ class Case(NamedTuple):
             "cache-type-v": self.cache_type,
             "mmap": self.mmap,
             "kv-unified": self.unified,
+            "cache-ram": 0,
         }
 
     def settings(self, path: Path) -> dict[str, Any]:
@@ -97,7 +98,7 @@ def test_an_instance_with_a_full_context_has_touched_what_was_measured(
 ) -> None:
     """By the kernel's account alone: with a full context of one batch, all buffers have been written to."""
     path = request.getfixturevalue(model)
-    options = {"ctx-size": 512, "parallel": 1}
+    options = {"ctx-size": 512, "parallel": 1, "cache-ram": 0}
     predicted = measured(path, options)["maximum"]["bytes"]["host"]["total"]
     body = {"model": "m", "path": str(path), "token": "secret", "options": options}
     with Child("instance", body) as child:
@@ -105,6 +106,18 @@ def test_an_instance_with_a_full_context_has_touched_what_was_measured(
         complete(address, {"prompt": "a " * 480, "max_tokens": 8})
         taken = anonymous_bytes(child.process.pid) + mapped_bytes(child.process.pid, path)
     assert predicted == pytest.approx(taken, rel=TOLERANCE)
+
+
+def test_what_may_be_kept_of_prompts_is_counted_by_both(smollm2: Path) -> None:
+    options = {"ctx-size": 256, "parallel": 1}
+    without, kept = (
+        measured(smollm2, options | {"cache-ram": mib})["maximum"]["bytes"]["host"] for mib in (0, 100)
+    )
+    assert kept["prompts"] == 100 * MIB
+    assert kept["total"] - without["total"] == pytest.approx(100 * MIB, abs=4 * MIB)
+    body = {"model": "m", "path": str(smollm2), "token": "secret", "options": options | {"cache-ram": 100}}
+    with Child("instance", body) as child:
+        assert child.wait_state("ready")["bytes"]["host"] == pytest.approx(kept["total"], rel=TOLERANCE)
 
 
 def test_the_context_is_open_where_nobody_chose_it(smollm2: Path, gemma: Path) -> None:

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from llamad.child.resident import Resident
-from llamad.engine.vocabulary import Finished, GenerateRequest, Output
+from llamad.engine.vocabulary import Finished, GenerateRequest, Keeping, Output
 from llamad.errors import LlamadError, RequestError, UnavailableError
 from tests.conftest import wait_until
 from tests.engine.fake import FakeBackend
@@ -31,7 +31,7 @@ class Box:
     def __init__(self, backend: Backend) -> None:
         self.outputs: list[Output] = []
         self.deaths: list[str] = []
-        self.resident = Resident(backend, self.outputs.extend, lambda: self.deaths.append("dead"))
+        self.resident = Resident(backend, self.outputs.extend, lambda: self.deaths.append("dead"), Keeping())
 
     def answer(self, id: int, count: int) -> None:
         self.resident.submit(GenerateRequest(id, PROMPT, max_tokens=count))

@@ -13,7 +13,7 @@ from llamad.child.chat import choose_chat
 from llamad.child.instance_spec import N_CTX_DEFAULT_MAX, context_size, parse_spec
 from llamad.child.own_rules import own_defaults
 from llamad.engine.loading import of_draft_model
-from llamad.engine.vocabulary import EngineSettings, ModelFacts, Rules, SamplingParams
+from llamad.engine.vocabulary import EngineSettings, Keeping, ModelFacts, Rules, SamplingParams
 from llamad.errors import LlamadError
 
 BODY: dict[str, Any] = {"model": "m", "path": "/m.gguf", "token": "t", "transport": "tcp", "socket": ""}
@@ -121,6 +121,12 @@ def test_every_option_arrives() -> None:
             ignore_eos=True,
         ),
     )
+
+
+def test_what_is_kept_of_prompts_is_bounded_by_default() -> None:
+    assert spec().keeping == Keeping(ram_bytes=512 << 20, similarity=0.1)
+    options = {"cache-ram": 7, "cache-idle-slots": False, "ctx-checkpoints": 3, "checkpoint-min-step": 9}
+    assert spec(**options, **{"slot-prompt-similarity": 1}).keeping == Keeping(7 << 20, False, 3, 9, 1.0)
 
 
 def test_other_spellings_mean_the_same() -> None:

@@ -1,0 +1,53 @@
+"""States in the host's memory on real models: what comes back from there answers as what was never away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from llamad.engine.vocabulary import Keeping
+from tests.engine.live import live
+from tests.model.generated import generated
+
+pytestmark = pytest.mark.model
+
+RAM = Keeping(ram_bytes=256 << 20, checkpoint_step=128)
+TOPICS = ("the sea and its ships", "the mountains and their snow", "the city and its people")
+
+
+def prompts(n_sentences: int) -> list[str]:
+    return [f"A text about {topic}. " + f"It is about {topic}. " * n_sentences for topic in TOPICS]
+
+
+@pytest.mark.parametrize("name", ["smollm2", "gemma", "tiny", "mamba", "jamba"])
+def test_conversations_that_take_turns_in_one_slot(name: str, request: pytest.FixtureRequest) -> None:
+    real = name in ("smollm2", "gemma")
+    path: Path = request.getfixturevalue(name) if real else generated(name)
+    with live(path, keeping=RAM, n_ctx=1024, n_parallel=1) as engine:
+        tokens = [engine.engine.tokenize(prompt)[:200] for prompt in prompts(30)]
+        first = [engine.ask(each, 8)[0] for each in tokens]
+        longer = [[*each, *engine.engine.tokenize(" and more", False)] for each in tokens]
+        back = [engine.ask(each, 8) for each in longer]
+        # Where the memory cannot be cut back, the tokens that were sampled are in the way.
+        assert all(
+            end.timings.cached_tokens >= len(each) - 4 for each, (_, end) in zip(tokens, back, strict=True)
+        )
+        fresh = [engine.ask(each, 8, cache_prompt=False)[0] for each in longer]
+        assert [text for text, _ in back] == fresh
+        again = [engine.ask(each, 8) for each in tokens]
+        assert [text for text, _ in again] == first
+        assert all(
+            end.timings.cached_tokens >= len(each) - 4 for each, (_, end) in zip(tokens, again, strict=True)
+        )
+
+
+def test_a_prompt_behind_the_window_goes_on_from_a_checkpoint(gemma: Path) -> None:
+    with live(gemma, keeping=RAM, n_ctx=2048, n_parallel=1, n_ubatch=128, n_batch=128) as engine:
+        tokens = engine.engine.tokenize(" ".join(f"number {value}" for value in range(400)))[:900]
+        engine.ask(tokens, 1)
+        parted = [*tokens[:600], 7, 8, 9]
+        text, end = engine.ask(parted, 8)
+        assert 512 <= end.timings.cached_tokens <= 600
+        fresh, _ = engine.ask(parted, 8, cache_prompt=False)
+        assert text == fresh
