@@ -1,0 +1,207 @@
+"""Answers as the families' models write them, and what they mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+ROME = ("weather", {"city": "Rome"})
+OSLO = ("weather", {"city": "Oslo", "days": 3})
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A text of a family's model. `begun`: the end of its prompt, as far as the model goes on from a mark there."""
+
+    family: str
+    what: str
+    text: str
+    calls: list[tuple[str, Any]] = field(default_factory=list)
+    content: str = ""
+    reasoning: str = ""
+    begun: str = ""
+
+
+_R1 = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>{}\n```json\n{}\n```<｜tool▁call▁end｜>"
+_V3 = "<｜tool▁call▁begin｜>{}<｜tool▁sep｜>{}<｜tool▁call▁end｜>"
+_DEEPSEEK = "<｜tool▁calls▁begin｜>{}<｜tool▁calls▁end｜>"
+_ROME, _OSLO = '{"city": "Rome"}', '{"city": "Oslo", "days": 3}'
+
+ANSWERS = (
+    Answer("hermes", "text", "Hello\n there ", content="Hello\n there "),
+    Answer(
+        "hermes",
+        "a call",
+        '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>',
+        [ROME],
+    ),
+    Answer(
+        "hermes",
+        "thought, text and calls",
+        "<think>\nTwo cities.\n</think>\n\nI look.\n\n"
+        '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>\n'
+        '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo", "days": 3}}\n</tool_call>\n',
+        [ROME, OSLO],
+        content="I look.",
+        reasoning="Two cities.",
+    ),
+    Answer(
+        "hermes",
+        "a thought that the prompt began",
+        'Rome.\n</think>\n\n<tool_call>{"name":"weather","arguments":{"city":"Rome"}}</tool_call>',
+        [ROME],
+        reasoning="Rome.",
+        begun="<think>\n",
+    ),
+    Answer(
+        "hermes",
+        "brackets and quotes in texts",
+        '<tool_call>\n{"name": "weather", "arguments": {"city": "}]\\"</tool_call>{\\\\"}}\n</tool_call>',
+        [("weather", {"city": '}]"</tool_call>{\\'})],
+    ),
+    Answer("llama-3", "text", '{"nome": 5}', content='{"nome": 5}'),
+    Answer("llama-3", "a call", '{"name": "weather", "parameters": {"city": "Rome"}}', [ROME]),
+    Answer(
+        "llama-3",
+        "a call after its mark, and another",
+        '<|python_tag|>{"name": "weather", "parameters": {"city": "Rome"}}; '
+        '{"name": "now", "parameters": {}}',
+        [ROME, ("now", {})],
+    ),
+    Answer("llama-3", "an object that is no call", '{"name": "Ann"}', content='{"name": "Ann"}'),
+    Answer(
+        "mistral",
+        "two calls",
+        '[TOOL_CALLS][{"name": "weather", "arguments": {"city": "Rome"}, "id": "abcdef123"}, '
+        '{"name": "weather", "arguments": {"city": "Oslo", "days": 3}, "id": "abcdef124"}]',
+        [ROME, OSLO],
+    ),
+    Answer(
+        "mistral-args",
+        "text and two calls",
+        f"Well. [TOOL_CALLS]weather[ARGS]{_ROME}[TOOL_CALLS]weather[ARGS]{_OSLO}",
+        [ROME, OSLO],
+        content="Well.",
+    ),
+    Answer(
+        "mistral-call-id",
+        "two calls",
+        f"[TOOL_CALLS]weather[CALL_ID]abcdef123[ARGS]{_ROME}[TOOL_CALLS]now[CALL_ID]abcdef124[ARGS]{{}}",
+        [ROME, ("now", {})],
+    ),
+    Answer(
+        "deepseek-r1",
+        "thought and two calls",
+        "Both.\n</think>\n\n"
+        + _DEEPSEEK.format(_R1.format("weather", _ROME) + "\n" + _R1.format("weather", _OSLO)),
+        [ROME, OSLO],
+        reasoning="Both.",
+        begun="<think>\n",
+    ),
+    Answer(
+        "deepseek-v3.1",
+        "text and two calls",
+        "I look." + _DEEPSEEK.format(_V3.format("weather", _ROME) + _V3.format("weather_map", '{"zoom": 1}')),
+        [ROME, ("weather_map", {"zoom": 1})],
+        content="I look.",
+    ),
+    Answer("harmony", "text", "<|channel|>final<|message|>Hello", content="Hello", begun="<|start|>assistant"),
+    Answer(
+        "harmony",
+        "thought and text",
+        "<|channel|>analysis<|message|>Greet.<|end|><|start|>assistant<|channel|>final<|message|>Hello",
+        content="Hello",
+        reasoning="Greet.",
+        begun="<|start|>assistant",
+    ),
+    Answer(
+        "harmony",
+        "thought and a call",
+        "<|channel|>analysis<|message|>Rome.<|end|><|start|>assistant"
+        f"<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{_ROME}",
+        [ROME],
+        reasoning="Rome.",
+        begun="<|start|>assistant",
+    ),
+    Answer(
+        "harmony",
+        "a call to whom the role says",
+        f" to=functions.weather<|channel|>commentary json<|message|>{_ROME}",
+        [ROME],
+        begun="<|start|>assistant",
+    ),
+    Answer(
+        "harmony",
+        "a preamble before a call",
+        "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant"
+        f"<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{_ROME}",
+        [ROME],
+        content="I look.",
+        begun="<|start|>assistant",
+    ),
+    Answer("command-r7b", "text", "<|START_RESPONSE|>Hello<|END_RESPONSE|>", content="Hello"),
+    Answer(
+        "command-r7b",
+        "thought and calls",
+        "<|START_THINKING|>Two.<|END_THINKING|><|START_ACTION|>[\n"
+        '    {"tool_call_id": "0", "tool_name": "weather", "parameters": {"city": "Rome"}},\n'
+        '    {"tool_call_id": "1", "tool_name": "now", "parameters": {}}\n]<|END_ACTION|>',
+        [ROME, ("now", {})],
+        reasoning="Two.",
+    ),
+    Answer(
+        "command-r",
+        "a call",
+        'Action:\n```json\n[\n    {\n        "tool_name": "weather",\n        "parameters": {\n'
+        '            "city": "Rome"\n        }\n    }\n]```',
+        [ROME],
+    ),
+    Answer("phi-4", "a call", '<|tool_call|>[{"name": "weather", "arguments": {"city": "Rome"}}]<|/tool_call|>', [ROME]),
+    Answer("granite", "a call", '<|tool_call|>[{"name": "weather", "arguments": {"city": "Rome"}}]', [ROME]),
+    Answer("apriel", "a call", '<tool_calls>[{"name": "now", "arguments": {}}]</tool_calls>', [("now", {})]),
+    Answer("nemotron", "a call", '<TOOLCALL>[{"name": "now", "arguments": {}}]</TOOLCALL>', [("now", {})]),
+    Answer(
+        "kimi-k2",
+        "two calls",
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>"
+        f"{_ROME}<|tool_call_end|><|tool_call_begin|>functions.now:1<|tool_call_argument_begin|>{{}}"
+        "<|tool_call_end|><|tool_calls_section_end|>",
+        [ROME, ("now", {})],
+    ),
+    Answer(
+        "glm-4.5",
+        "thought, text and calls",
+        "\n<think>Two.</think>\nI look.\n<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Oslo</arg_value>\n"
+        "<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>\n<tool_call>now\n</tool_call>",
+        [OSLO, ("now", {})],
+        content="I look.",
+        reasoning="Two.",
+    ),
+    Answer(
+        "glm-4.5",
+        "values whose type is open or wrong",
+        "<tool_call>weather_map\n<arg_key>area</arg_key>\n<arg_value>[1, 2]</arg_value>\n"
+        "<arg_key>zoom</arg_key>\n<arg_value>much</arg_value>\n</tool_call>",
+        [("weather_map", {"area": [1, 2], "zoom": "much"})],
+    ),
+    Answer(
+        "qwen3-coder",
+        "text of several lines",
+        "<tool_call>\n<function=weather>\n<parameter=city>\n  Ro\n\"me\"\n\n</parameter>\n<parameter=days>\n3\n"
+        "</parameter>\n</function>\n</tool_call>",
+        [("weather", {"city": '  Ro\n"me"\n', "days": 3})],
+    ),
+    Answer(
+        "seed-oss",
+        "a call",
+        "<seed:tool_call>\n<function=weather>\n<parameter=city>Rome</parameter>\n</function>\n</seed:tool_call>",
+        [ROME],
+    ),
+    Answer(
+        "generic",
+        "a longer name that begins like another",
+        '<tool_call>{"name": "weather_map", "arguments": {"zoom": 2}}</tool_call> Done.',
+        [("weather_map", {"zoom": 2})],
+        content="Done.",
+    ),
+)  # fmt: skip
