@@ -86,7 +86,9 @@ def may_be_text(schema: Any, root: Mapping[str, Any], depth: int = 0) -> bool | 
         values = schema.get("enum", [schema.get("const")])
         return any(isinstance(value, str) for value in values) if isinstance(values, list) else None
     if isinstance(schema.get("$ref"), str):
-        return may_be_text(resolved(schema["$ref"], root), root, depth + 1)
+        target = resolved(schema["$ref"], root)
+        # What refers to nothing is no text, either: whoever has to honour it will say so.
+        return False if target is None else may_be_text(target, root, depth + 1)
     found = [
         may_be_text(part, root, depth + 1)
         for word in _ALTERNATIVES

@@ -102,7 +102,12 @@ class ChatParser:
         thought, calls = self._thought, self._calls
         if thought is not None and not self._framed and (yield from self._begins(thought.opens)):
             yield from self._think(thought)
-        if calls is not None and calls.bare and (yield from self._begins(calls.bare)):
+        # Blanks may come before a call without a mark only after a thought.
+        if (
+            calls is not None
+            and calls.bare
+            and (yield from self._begins(calls.bare, after_blanks=self._mute_blanks))
+        ):
             yield from self._try_calls(calls.call, "", calls)
         while (mark := (yield from self._say())) is not None:
             if calls is not None and mark in self._forms:
@@ -116,10 +121,10 @@ class ChatParser:
     def _canonical(self, mark: str, calls: Calls) -> str:
         return calls.opens + calls.call if mark == calls.trigger else self._forms[mark]
 
-    def _begins(self, mark: str) -> Walk[bool]:
-        """Is `mark` the next that is no blank?"""
+    def _begins(self, mark: str, *, after_blanks: bool = True) -> Walk[bool]:
+        """Is `mark` the next that comes?"""
         while True:
-            start = self._lead()
+            start = self._lead() if after_blanks else 0
             here = self._text[start : start + len(mark)]
             if here == mark:
                 return True

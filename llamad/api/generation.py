@@ -34,7 +34,8 @@ TOKENS_MAX = (1 << 31) - 1
 class Generation:
     """All of a GenerateRequest but its number and its tokens. `max_tokens` -1: until the context is full.
 
-    `n`: how many answers to each prompt. `speculation`: who drafts, as the model's options have it.
+    `n`: how many answers to each prompt. `speculation`: who drafts, as the model's options have it. `shown`: control tokens
+    that appear in the answer, and as what.
     """
 
     max_tokens: int = -1
@@ -53,6 +54,7 @@ class Generation:
     n_keep: int = 0
     n_discard: int = 0
     stream: bool = False
+    shown: tuple[tuple[int, bytes], ...] = ()
 
     def request(
         self, number: int, tokens: tuple[int, ...], family: int = 0, place: int = 0
@@ -79,6 +81,7 @@ class Generation:
             self.n_keep,
             self.n_discard,
             self.stream,
+            self.shown,
         )
 
     @classmethod
@@ -99,6 +102,7 @@ class Generation:
             n_keep=request.n_keep,
             n_discard=request.n_discard,
             stream=request.stream,
+            shown=request.shown,
         )
 
     def with_stops(self, stops: tuple[str, ...]) -> Generation:

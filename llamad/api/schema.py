@@ -57,6 +57,7 @@ _WITHOUT_EFFECT = {
     "propertyNames": True,
 }
 _NEEDS = {"then": "if", "else": "if", "minContains": "contains", "maxContains": "contains"}
+_NOTES = frozenset(("title", "description", "default", "examples", "$comment", "deprecated", "readOnly"))
 _COUNTS = tuple(
     f"{side}{what}" for side in ("min", "max") for what in ("Items", "Length", "Properties", "Contains")
 )
@@ -64,9 +65,14 @@ _COUNTS = tuple(
 Schema = Mapping[str, Any]
 
 
-def schema_text(schema: Schema) -> str:
-    """The schema's text for the engine. An empty one means any object. Raises RequestError for one nested too deep."""
+def schema_text(schema: Schema, *, notes: bool = True) -> str:
+    """The schema's text for the engine, without notes to people if so wished. An empty one means any object.
+
+    Raises RequestError for one nested too deep.
+    """
     try:
+        if not notes:
+            schema = _rebuilt(schema, _without_notes)
         combined = any(_combines(each) for each in _all(schema))
         ready = _rebuilt(schema or {"type": "object"}, _plain if combined else _closed)
         return msgspec.json.encode(ready).decode()
@@ -74,6 +80,10 @@ def schema_text(schema: Schema) -> str:
         raise RequestError(
             "cannot honour the schema: it is nested too deep", kind="unsupported-schema"
         ) from None
+
+
+def _without_notes(schema: dict[str, Any]) -> dict[str, Any]:
+    return {word: value for word, value in schema.items() if word not in _NOTES}
 
 
 def _closed(schema: dict[str, Any]) -> dict[str, Any]:

@@ -24,11 +24,11 @@ def generation_settings(generation: Generation) -> dict[str, Any]:
             {"bias": False if bias == float("-inf") else bias, "token": token}
             for token, bias in generation.sampling.logit_bias
         ],
-        "grammar": rules.text if rules and rules.kind == "gbnf" else "",
+        "grammar": rules.text if rules and rules.kind != "json_schema" else "",
         "json_schema": msgspec.Raw(rules.text.encode()) if rules and rules.kind == "json_schema" else None,
         "grammar_lazy": False,
         "grammar_triggers": [],
-        "preserved_tokens": [],
+        "preserved_tokens": [token for token, _ in generation.shown],
     }
 
 

@@ -11,8 +11,9 @@ its tokens are used up.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
@@ -123,10 +124,28 @@ def _grammar(rules: Rules) -> str:
             return LLMatcher.grammar_from_json_schema(rules.text, overrides=_JSON_OPTIONS)
         case "gbnf":
             return LLMatcher.grammar_from_lark(gbnf.to_lark(rules.text))
+        case "lark":
+            return _lark(rules)
     raise ValueError(f"there are no rules of the kind {rules.kind!r}")
 
 
+def _lark(rules: Rules) -> str:
+    """Each schema is a grammar of its own, so that references within it lead where they should."""
+    grammars: list[dict[str, Any]] = [{"name": "main", "lark_grammar": rules.text}]
+    for name, text in rules.schemas:
+        schema = {"x-guidance": _JSON_OPTIONS, **json.loads(text)}
+        grammars.append({"name": name, "json_schema": schema})
+    return json.dumps({"grammars": grammars})
+
+
 def _refused(rules: Rules, reason: str) -> RequestError:
+    if rules.kind == "lark":
+        # Ours, so what is wrong must be in the schemas of the request's tools.
+        return RequestError(
+            f"cannot honour the schemas of the tools: {_short(reason)}",
+            kind="unsupported-schema",
+            details={"param": "tools"},
+        )
     what = "schema" if rules.kind == "json_schema" else "grammar"
     return RequestError(
         f"cannot honour the {what}: {_short(reason)}",

@@ -47,6 +47,7 @@ class Task:
         # Without a limit an answer that shifts would go on for ever.
         self._n_total_max = max(facts.n_ctx_slot, facts.n_ctx_train) if request.max_tokens < 0 else math.inf
         self._n_kept = shift.keep(request.n_keep, len(request.tokens), facts.n_ctx_slot, facts.add_bos)
+        self._shown = dict(request.shown)
         self._stream = TextStream(request.stop)
         self._n_sent = 0
         self._likelihoods: Held[Likelihood] = Held()
@@ -105,7 +106,7 @@ class Task:
         if not end_of_text:
             self.tokens.append(token)
             self.sampler.accept(token)
-            text, stop_word = self._stream.push(piece)
+            text, stop_word = self._stream.push(self._shown.get(token, piece))
         if likelihood is not None:
             self._likelihoods.push(likelihood, self._stream.end)
         if stop_word is not None:

@@ -75,10 +75,12 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What an answer must conform to. `kind`: `json_schema` (the schema's text) or `gbnf` (a grammar)."""
+    """What an answer must conform to. `kind`: `json_schema` (the schema's text), `gbnf` (a grammar), or `lark`: a grammar
+    in llguidance's notation, with `schemas`, names and texts, to which it refers by `@name`."""
 
     kind: str
     text: str
+    schemas: tuple[tuple[str, str], ...] = ()
 
 
 Adapters = tuple[tuple[int, float], ...]
@@ -106,8 +108,8 @@ class GenerateRequest:
     `child.resident` knows better. `family` is the id of the first of several requests with the same prompt, the same for
     all of them: the prompt is evaluated once. 0 for a request alone. Where the model `shifts`, a request that is longer than
     the context keeps its first `n_keep` tokens (< 0: its prompt), and drops `n_discard` behind them at a time (0: half of
-    the rest).
-    Without `stream` there is one Text, at the end: a step that nobody hears of wakes nobody.
+    the rest). Without `stream` there is one Text, at the end: a step that nobody hears of wakes nobody. `shown`: control
+    tokens that appear in the answer, and as what.
     """
 
     id: int
@@ -128,6 +130,7 @@ class GenerateRequest:
     n_keep: int = 0
     n_discard: int = 0
     stream: bool = True
+    shown: tuple[tuple[int, bytes], ...] = ()
 
     @property
     def is_sibling(self) -> bool:

@@ -72,10 +72,11 @@ class Rulebook:
 
     def constraint(self, rules: Rules) -> Constraint:
         """RequestError for rules that cannot be honoured."""
-        if len(rules.text) > RULES_CHARS_MAX:
+        size = len(rules.text) + sum(len(text) for _, text in rules.schemas)
+        if size > RULES_CHARS_MAX:
             raise RequestError(
-                f"cannot honour rules of {len(rules.text)} characters: {RULES_CHARS_MAX} at most",
-                kind="unsupported-schema" if rules.kind == "json_schema" else "unsupported-grammar",
+                f"cannot honour rules of {size} characters: {RULES_CHARS_MAX} at most",
+                kind="unsupported-grammar" if rules.kind == "gbnf" else "unsupported-schema",
             )
         if self._guide is None:
             # 65 ms and some memory that most models never need.

@@ -20,6 +20,8 @@ class Answer:
     content: str = ""
     reasoning: str = ""
     begun: str = ""
+    loose: bool = False
+    """Not as the family writes it, but as its models may, where nothing keeps them from it."""
 
 
 _R1 = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>{}\n```json\n{}\n```<｜tool▁call▁end｜>"
@@ -52,12 +54,14 @@ ANSWERS = (
         [ROME],
         reasoning="Rome.",
         begun="<think>\n",
+        loose=True,
     ),
     Answer(
         "hermes",
         "brackets and quotes in texts",
         '<tool_call>\n{"name": "weather", "arguments": {"city": "}]\\"</tool_call>{\\\\"}}\n</tool_call>',
         [("weather", {"city": '}]"</tool_call>{\\'})],
+        loose=True,
     ),
     Answer("llama-3", "text", '{"nome": 5}', content='{"nome": 5}'),
     Answer("llama-3", "a call", '{"name": "weather", "parameters": {"city": "Rome"}}', [ROME]),
@@ -68,7 +72,7 @@ ANSWERS = (
         '{"name": "now", "parameters": {}}',
         [ROME, ("now", {})],
     ),
-    Answer("llama-3", "an object that is no call", '{"name": "Ann"}', content='{"name": "Ann"}'),
+    Answer("llama-3", "an object that is no call", '{"name": "Ann"}', content='{"name": "Ann"}', loose=True),
     Answer(
         "mistral",
         "two calls",
@@ -183,6 +187,7 @@ ANSWERS = (
         "<tool_call>weather_map\n<arg_key>area</arg_key>\n<arg_value>[1, 2]</arg_value>\n"
         "<arg_key>zoom</arg_key>\n<arg_value>much</arg_value>\n</tool_call>",
         [("weather_map", {"area": [1, 2], "zoom": "much"})],
+        loose=True,
     ),
     Answer(
         "qwen3-coder",
@@ -203,5 +208,6 @@ ANSWERS = (
         '<tool_call>{"name": "weather_map", "arguments": {"zoom": 2}}</tool_call> Done.',
         [("weather_map", {"zoom": 2})],
         content="Done.",
+        loose=True,
     ),
 )  # fmt: skip

@@ -1,0 +1,289 @@
+"""Rules against real grammars: what they let through, and that what they force is what the parser reads."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+from llamad.api.chat_parser import ChatParser
+from llamad.api.chat_rules import Demands, chat_rules
+from llamad.api.families import notations
+from llamad.api.message import read_message
+from llamad.api.notation import Notation, Spelling, Thought, possible_tokens
+from llamad.api.tools import Tool
+from llamad.engine.guidance import Guide, Matcher
+from llamad.errors import RequestError
+from tests.api.chat_answers import ANSWERS, Answer
+
+FAMILIES = {notation.name: notation for notation in notations()}
+THINK = Thought("<think>", "</think>")
+TEXT = {"type": "string"}
+CITY = {"type": "object", "properties": {"city": TEXT, "days": {"type": "integer"}}, "required": ["city"]}
+TOOLS = (
+    Tool("weather", "of a city", CITY),
+    Tool("weather_map", "", {"type": "object", "properties": {"zoom": {"type": "number"}, "area": {}}}),
+    Tool("now", "", {}),
+)
+MARKS = sorted(
+    {token for notation in notations() for token in possible_tokens(notation)} | {"<think>", "</think>"}
+)
+"""All that may be a control token; in the vocabulary of these tests they follow the 256 bytes, and an end."""
+END = 256
+IDS = {mark: END + 1 + index for index, mark in enumerate(MARKS)}
+
+
+@pytest.fixture(scope="module")
+def guide() -> Guide:
+    return Guide([bytes([byte]) for byte in range(256)] + [b""] * (1 + len(MARKS)), [END])
+
+
+def notation_of(family: str) -> Notation:
+    notation = FAMILIES[family]
+    return notation if notation.thought else replace(notation, thought=THINK)
+
+
+def spelling(family: str, control: bool) -> Spelling:
+    """With all marks as control tokens, or with none."""
+    notation = notation_of(family)
+    marks = possible_tokens(notation) if control else []
+    return Spelling(notation, {mark: IDS[mark] for mark in marks})
+
+
+def tokens(spelled: Spelling, text: str) -> list[int]:
+    ids: list[int] = []
+    for piece in spelled.pieces(text):
+        ids += [piece] if isinstance(piece, int) else list(piece.encode())
+    return ids
+
+
+def follow(matcher: Matcher, ids: Sequence[int]) -> int:
+    """How many tokens are taken."""
+    for count, id in enumerate(ids):
+        if not matcher.take(id):
+            return count
+    return len(ids)
+
+
+def rules(spelled: Spelling, **demands: Any):
+    made = chat_rules(spelled, Demands(**{"tools": TOOLS, **demands}))
+    assert made is not None
+    return made
+
+
+def may_end(matcher: Matcher) -> bool:
+    return matcher.complete or END in matcher.allowed(np.zeros(1), 0)
+
+
+def thinking(answer: Answer) -> str:
+    return "begun" if "<think>" in answer.begun else "free"
+
+
+@pytest.mark.parametrize("control", [False, True], ids=["marks are text", "marks are tokens"])
+@pytest.mark.parametrize(
+    "answer",
+    [each for each in ANSWERS if not each.loose],
+    ids=lambda answer: f"{answer.family}: {answer.what}",
+)
+def test_what_a_family_writes_is_free_to_come(guide: Guide, answer: Answer, control: bool) -> None:
+    spelled = spelling(answer.family, control)
+    matcher = guide.compile(rules(spelled, thinking=thinking(answer)))
+    ids = tokens(spelled, answer.text)
+    taken = follow(matcher, ids)
+    assert taken == len(ids), f"stopped at {ids[taken:][:40]}"
+    assert may_end(matcher)
+
+
+@pytest.mark.parametrize("control", [False, True], ids=["marks are text", "marks are tokens"])
+@pytest.mark.parametrize(
+    "answer",
+    [each for each in ANSWERS if each.calls and not each.loose],
+    ids=lambda answer: f"{answer.family}: {answer.what}",
+)
+@pytest.mark.parametrize("change", [("weather", "weathor"), ("city", "town"), ("now", "not")])
+def test_a_call_that_has_begun_is_one_of_a_tool_with_its_arguments(
+    guide: Guide, answer: Answer, control: bool, change: tuple[str, str]
+) -> None:
+    wrong = answer.text.replace(*change)
+    if wrong == answer.text or (answer.family == "llama-3" and change[0] == "now"):
+        pytest.skip("it does not call that, or only after a call, where it may be text")
+    spelled = spelling(answer.family, control)
+    matcher = guide.compile(rules(spelled, thinking=thinking(answer)))
+    ids = tokens(spelled, wrong)
+    assert follow(matcher, ids) < len(ids)
+
+
+@pytest.mark.parametrize("control", [False, True], ids=["marks are text", "marks are tokens"])
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize(
+    "text", ["Hello", 'a\n\nb {"x": [1]} <b>bold</b> [TOOL] Act: <', "{}", "<tool", "ü🦊"]
+)
+def test_text_is_free(guide: Guide, family: str, control: bool, text: str) -> None:
+    spelled = spelling(family, control)
+    matcher = guide.compile(rules(spelled))
+    assert follow(matcher, list(text.encode())) == len(text.encode())
+    assert may_end(matcher)
+
+
+def wander(matcher: Matcher, spelled: Spelling, rng: random.Random, steps: int = 3000) -> str:
+    """A text that the rules allow, drawn at random, with a liking for what closes."""
+    names = {id: mark for mark, id in spelled.controls.items()}
+    calls, thought = spelled.notation.calls, spelled.notation.thought
+    assert calls
+    assert thought
+    closers = [thought.closes, *calls.pair.replace("«key»", "«value»").split("«value»")[1:]]
+    data = bytearray()
+
+    def write(ids: Sequence[int]) -> None:
+        for id in ids:
+            if not matcher.take(id):
+                return
+            data.extend(names[id].encode() if id in names else bytes([id]))
+
+    for _ in range(steps):
+        if matcher.complete:
+            break
+        every = [int(id) for id in matcher.allowed(np.zeros(1), 0)]
+        allowed = [id for id in every if id >= END or 32 <= id < 127 or id == 10] or every
+        if END in allowed:
+            break
+        if rng.random() < 0.2:
+            write(tokens(spelled, rng.choice(closers)))
+            continue
+        closing = [id for id in allowed if id >= END or chr(id) in '"}],:</']
+        write([rng.choice(closing if closing and rng.random() < 0.5 else allowed)])
+    else:
+        raise AssertionError(f"no end: {data[:200]!r}")
+    return data.decode(errors="replace")
+
+
+@pytest.mark.parametrize("control", [False, True], ids=["marks are text", "marks are tokens"])
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_what_is_required_is_what_the_parser_reads(guide: Guide, family: str, control: bool) -> None:
+    spelled = spelling(family, control)
+    required = rules(spelled, required=True, thinking="free")
+    schemas = {tool.name: tool.schema for tool in TOOLS}
+    begun = spelled.notation.thought.resumes if spelled.notation.thought else ""
+    seen = set()
+    for seed in range(12):
+        text = wander(guide.compile(required), spelled, random.Random(seed))
+        said = read_message(ChatParser(spelled.notation, TOOLS, begun=begun), text)
+        assert said.calls, text
+        assert said.content == "", text
+        for call in said.calls:
+            seen.add(call.name)
+            jsonschema.validate(json.loads(call.arguments), schemas[call.name])
+    assert len(seen) > 1
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_one_call_alone_where_calls_are_not_parallel(guide: Guide, family: str) -> None:
+    spelled = spelling(family, True)
+    begun = spelled.notation.thought.resumes if spelled.notation.thought else ""
+    for seed in range(4):
+        matcher = guide.compile(rules(spelled, required=True, parallel=False))
+        said = read_message(
+            ChatParser(spelled.notation, TOOLS, begun=begun), wander(matcher, spelled, random.Random(seed))
+        )
+        assert len(said.calls) == 1
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_an_answer_by_a_schema_comes_after_the_thought(guide: Guide, family: str) -> None:
+    spelled = spelling(family, False)
+    thought, (opens, closes) = spelled.notation.thought, spelled.notation.answer
+    assert thought
+    made = rules(spelled, tools=(), thinking="free", schema='{"type": "array", "items": {"type": "integer"}}')
+    for text, whole in (
+        (f"{thought.opens}hm{thought.closes}{thought.resumes}{opens}[1, 2]{closes}", True),
+        (f"{opens}[1, 2]{closes}", True),
+        (f'{opens}["a"]{closes}', False),
+        ("Hello", False),
+    ):
+        ids = tokens(spelled, text)
+        assert (follow(guide.compile(made), ids) == len(ids)) is whole
+
+
+def test_an_answer_by_a_schema_may_be_a_call_instead(guide: Guide) -> None:
+    spelled = spelling("hermes", False)
+    made = rules(spelled, schema='{"type": "array", "items": {"type": "integer"}}')
+    call = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
+    for text, whole in ((call, True), ("[1]", True), ("Hello", False)):
+        assert (follow(guide.compile(made), list(text.encode())) == len(text)) is whole
+
+
+def test_no_thought_at_all_with_a_budget_of_none(guide: Guide) -> None:
+    spelled = spelling("hermes", False)
+    made = rules(spelled, tools=(), thinking="free", thoughtless=True)
+    assert follow(guide.compile(made), list(b"<think>hm")) == len(b"<think>")
+    text = b"<think>\n\n</think>\n\nHello"
+    assert follow(guide.compile(made), list(text)) == len(text)
+
+
+def test_without_demands_there_are_no_rules() -> None:
+    assert chat_rules(spelling("hermes", False), Demands(thinking="free")) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        ({"enum": ["red", "green"]}, ["red", "green"], ["blue"]),
+        ({"const": "x"}, ["x"], ["y"]),
+        ({"type": "string", "maxLength": 3}, ["", "abc"], ["abcd"]),
+        ({"type": "string", "pattern": "^[a-z]+/[0-9]$"}, ["ab/1"], ["ab/", "1"]),
+        ({"type": "string", "pattern": "b"}, ["abc", "b"], ["ac"]),
+        ({"type": "string", "format": "uri"}, ["anything"], []),
+        ({"type": "boolean"}, ["true"], ["yes"]),
+        ({"$ref": "#/$defs/size"}, ["5"], ["x"]),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, ["x", "null"], []),
+    ],
+    ids=str,
+)
+def test_values_among_pairs_conform(guide: Guide, schema: dict, good: list[str], bad: list[str]) -> None:
+    root = {
+        "type": "object",
+        "properties": {"v": schema},
+        "required": ["v"],
+        "$defs": {"size": {"type": "integer"}},
+    }
+    spelled = spelling("glm-4.5", False)
+    made = rules(spelled, tools=(Tool("f", "", root),), required=True)
+    for values, whole in ((good, True), (bad, False)):
+        for value in values:
+            text = f"<tool_call>f\n<arg_key>v</arg_key>\n<arg_value>{value}</arg_value>\n</tool_call>"
+            matcher = guide.compile(made)
+            assert (follow(matcher, list(text.encode())) == len(text) and may_end(matcher)) is whole, value
+
+
+@pytest.mark.parametrize("family", ["hermes", "qwen3-coder"])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"v": {"$ref": "#/$defs/nothing"}}, "required": ["v"]},
+        {
+            "type": "object",
+            "properties": {"v": {"type": "integer", "minimum": 5, "maximum": 1}},
+            "required": ["v"],
+        },
+    ],
+    ids=["a reference to nothing", "an impossible number"],
+)
+def test_a_schema_that_cannot_be_honoured_is_refused(guide: Guide, family: str, schema: dict) -> None:
+    with pytest.raises(RequestError) as caught:
+        guide.compile(rules(spelling(family, False), tools=(Tool("f", "", schema),), required=True))
+    assert caught.value.kind == "unsupported-schema"
+
+
+def test_sixty_tools_with_long_descriptions_are_rules_like_any(guide: Guide) -> None:
+    schema = CITY | {"description": "x" * 5000}
+    many = tuple(Tool(f"tool_{index}", "y" * 5000, schema) for index in range(60))
+    made = rules(spelling("hermes", False), tools=many)
+    assert len(made.text) + sum(len(text) for _, text in made.schemas) < 100_000
+    text = '<tool_call>\n{"name": "tool_42", "arguments": {"city": "Rome"}}\n</tool_call>'
+    assert follow(guide.compile(made), list(text.encode())) == len(text)
