@@ -75,6 +75,8 @@ class ChatParser:
         """What is not settled yet; before `_at` it has been looked at."""
         self._at = 0
         self._ended = False
+        self._cut = False
+        """Has the last literal been missing only because the message ended?"""
         self._n_calls = 0
         self._mute_blanks = False
         self._out: list[Delta] = []
@@ -198,7 +200,8 @@ class ChatParser:
                 self._at = start
                 return False
             if told:
-                self._settle(self._at)
+                # What is missing of the notation because the answer was cut off is nothing to tell.
+                self._settle(len(self._text) if self._cut else self._at)
             if not fits:
                 break
         return told
@@ -295,15 +298,15 @@ class ChatParser:
 
     def _literal(self, literal: str) -> Walk[bool]:
         """Move over `literal`, whose blanks may vary; False, and nothing moves, if it is not there."""
-        start, joint = self._at, True
+        start, joint, self._cut = self._at, True, False
         for char in literal:
             if char.isspace():
                 joint = True
                 continue
             if joint or char in _JOINTS:
                 yield from self._skip_blanks()
-            if (yield from self._peek()) != char:
-                self._at = start
+            if (found := (yield from self._peek())) != char:
+                self._at, self._cut = start, not found
                 return False
             self._at += 1
             joint = char in _JOINTS

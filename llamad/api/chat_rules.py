@@ -30,8 +30,8 @@ class Demands:
     """What the rules of one answer are made for.
 
     `tools`: those that may be called. `thinking`: `begun` (by the prompt), `free` (the model may begin with a thought) or
-    `off`. `thoughtless`: a thought that begins ends at once. `schema`: what an answer that calls nothing must conform to,
-    "" for free text.
+    `off`. `thoughtless`: a thought that begins ends at once. `answer`: what one that calls nothing must conform to, None for
+    free text.
     """
 
     tools: tuple[Tool, ...] = ()
@@ -39,45 +39,45 @@ class Demands:
     parallel: bool = True
     thinking: str = "off"
     thoughtless: bool = False
-    schema: str = ""
+    answer: Rules | None = None
 
 
 def chat_rules(spelling: Spelling, demands: Demands) -> Rules | None:
     """None where anything goes. Raises RequestError for a schema that this notation cannot be held to."""
-    if not demands.tools and not demands.schema and not demands.thoughtless:
+    if not demands.tools and demands.answer is None and not demands.thoughtless:
         return None
     return _Grammar(spelling, demands).rules()
 
 
 class _Grammar:
-    """The rules of one answer while they are made: named rules, lexemes, and schemas that they refer to."""
+    """The rules of one answer while they are made: named rules, lexemes, and parts that they refer to."""
 
     def __init__(self, spelling: Spelling, demands: Demands) -> None:
         self._spelling = spelling
         self._notation = spelling.notation
         self._demands = demands
         self._named: dict[str, str] = {}
-        self._schemas: dict[str, str] = {}
-        self._pairs = PairRules(self._terms, self._named, self._schemas)
+        self._parts: dict[str, Rules] = {}
+        self._pairs = PairRules(self._terms, self._named, self._parts)
 
     def rules(self) -> Rules:
         """All of it."""
         start = f"{self._thought()} {self._answer()}"
         lines = [f"start: {start}", *(f"{name}: {rule}" for name, rule in self._named.items())]
         lines += [r"TEXT: /(.|\n)*/", r"FREE: " + self._free(), r"GAP: /[ \n]{1,4}/"]
-        return Rules("lark", "\n".join(lines) + "\n", tuple(self._schemas.items()))
+        return Rules("lark", "\n".join(lines) + "\n", tuple(self._parts.items()))
 
     # ---- what comes after a thought
 
     def _answer(self) -> str:
         demands, calls = self._demands, self._notation.calls
         if calls is None or not demands.tools:
-            return self._conforming() if demands.schema else self._between_marks([])
+            return self._conforming() if demands.answer else self._between_marks([])
         # Where a call may begin a message without a mark, nothing comes before it.
-        gap = "" if calls.bare else "GAP? "
+        gap = "" if calls.bare or self._thought() else "GAP? "
         if demands.required:
             return f"{gap}({self._calls(calls)})"
-        if demands.schema:
+        if demands.answer:
             return f"({gap}({self._calls(calls)}) | {self._conforming()})"
         if self._is_control(calls.trigger):
             return self._between_marks([self._calls(calls)])
@@ -86,8 +86,9 @@ class _Grammar:
     def _conforming(self) -> str:
         """An answer by its schema."""
         opens, closes = map(self._terms, self._notation.answer)
-        self._schemas["answer"] = self._demands.schema
-        return f"GAP? {opens} @answer {closes}"
+        assert self._demands.answer is not None
+        self._parts["answer"] = self._demands.answer
+        return f"{opens} @answer {closes}"
 
     def _between_marks(self, calls: list[str]) -> str:
         """Text that ends at control tokens: at those of thoughts and frames, and at those that begin calls."""
@@ -186,8 +187,8 @@ class _Grammar:
 
     def _arguments(self, index: int, tool: Tool) -> str:
         name = f"tool{index}"
-        if name not in self._schemas:
-            self._schemas[name] = schema_text(tool.schema, notes=False)
+        if name not in self._parts:
+            self._parts[name] = Rules("json_schema", schema_text(tool.schema, notes=False))
         return f"@{name}"
 
     # ---- thoughts
@@ -196,7 +197,9 @@ class _Grammar:
         thought, thinking = self._notation.thought, self._demands.thinking
         if thought is None or thinking == "off":
             return ""
-        gap = "GAP?" if self._notation.calls is not None and self._notation.calls.bare else ""
+        # Text may begin with blanks of its own; what is not text may not.
+        free = not self._demands.required and self._demands.answer is None
+        gap = "" if free and not (self._notation.calls is not None and self._notation.calls.bare) else "GAP?"
         rest = f"{self._rest_of(thought)} {self._terms(thought.resumes)} {gap}"
         if thinking == "begun":
             return rest

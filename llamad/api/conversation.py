@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 
 from llamad.api.fields import Fields, wrong_field
+from llamad.api.thinking import Thinking, parse_thinking
 from llamad.api.tools import Toolbox, parse_toolbox
 from llamad.api.unsupported import unsupported
 from llamad.errors import RequestError
@@ -32,6 +33,21 @@ class Conversation:
     variables: dict[str, Any] = field(default_factory=dict)
     toolbox: Toolbox = field(default_factory=Toolbox)
     thought: str = ""
+    thinking: Thinking = field(default_factory=Thinking)
+
+    @property
+    def goes_on(self) -> bool:
+        """Is the model to go on with a begun answer?"""
+        return bool(self.prefill or self.thought)
+
+    def without_prefill(self) -> Conversation:
+        """The same, but that a begun answer is one that has been given."""
+        if not self.goes_on:
+            return self
+        answer: Message = {"role": "assistant", "content": self.prefill}
+        if self.thought:
+            answer["reasoning_content"] = self.thought
+        return replace(self, messages=(*self.messages, answer), prefill="", thought="")
 
 
 def parse_conversation(fields: Fields) -> Conversation:
@@ -43,14 +59,15 @@ def parse_conversation(fields: Fields) -> Conversation:
         raise fields.wrong("messages", f"at most {MESSAGES_MAX} messages", messages)
     parsed = [_message(f"messages[{index}]", message) for index, message in enumerate(messages)]
     begun = _take_begun(parsed)
-    prefill, thought = plain_text(begun.get("content", "")), begun.get("reasoning_content", "")
+    thinking, variables = parse_thinking(fields)
     return Conversation(
         tuple(parsed),
-        prefill,
+        plain_text(begun.get("content", "")),
         fields.flag("add_generation_prompt", True) or bool(begun),
-        _variables(fields),
+        variables,
         parse_toolbox(fields),
-        thought,
+        begun.get("reasoning_content", ""),
+        thinking,
     )
 
 
@@ -147,18 +164,6 @@ def _take_begun(messages: list[Message]) -> Message:
     if not messages:
         raise RequestError("cannot go on with an answer: there is no message before it")
     return last
-
-
-def _variables(fields: Fields) -> dict[str, Any]:
-    """`chat_template_kwargs`, and `reasoning_effort`, which templates that know it read under that name."""
-    kwargs = fields.raw("chat_template_kwargs")
-    if kwargs is not None and not isinstance(kwargs, dict):
-        raise fields.wrong("chat_template_kwargs", "an object", kwargs)
-    variables = dict(kwargs or {})
-    effort = fields.text("reasoning_effort", "")
-    if effort:
-        variables.setdefault("reasoning_effort", effort)
-    return variables
 
 
 def plain_text(content: str | list[dict[str, Any]]) -> str:

@@ -15,8 +15,11 @@ from llamad.api.notation import Calls, Notation, Thought
 _JSON = '{"name": "«name»", "arguments": «arguments»}'
 _TAGGED = f"<tool_call>\n{_JSON}\n</tool_call>"
 
-GENERIC = Notation("generic", calls=Calls(_TAGGED, trigger="<tool_call>"), describes=False)
+GENERIC = Notation("generic", calls=Calls(_TAGGED, trigger="<tool_call>"))
 """For templates that know no tools, or whose notation is not known: the most common one, which the prompt then explains."""
+
+UNREAD = Notation("unread")
+"""Where answers are to be left as they are."""
 
 
 @dataclass(frozen=True, slots=True)

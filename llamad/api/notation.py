@@ -79,8 +79,7 @@ class Calls:
 class Notation:
     """One family. `frames`: marks that stand around what is said, and are no part of it.
 
-    `answer`: the frames that open and close an answer, where there are such. `thinks_unless_told`: whether the model
-    may think of its own accord. `describes`: whether templates of this family tell the model what tools there are.
+    `answer`: the frames that open and close an answer, where there are such.
     """
 
     name: str
@@ -88,7 +87,6 @@ class Notation:
     calls: Calls | None = None
     frames: tuple[str, ...] = ()
     answer: tuple[str, str] = ("", "")
-    describes: bool = True
 
     def marks(self) -> tuple[str, ...]:
         """All marks that a parser must be shown, also where they are control tokens of the model."""

@@ -14,17 +14,18 @@ from typing import Any
 from llamad.api.arguments import may_be_text
 from llamad.api.schema import schema_text
 from llamad.api.tools import Tool
+from llamad.engine.vocabulary import Rules
 
 _DEFINITIONS = ("$defs", "definitions")
 
 
 class PairRules:
-    """Adds rules and schemas to those of a grammar. `terms` writes a literal."""
+    """Adds rules and their parts to those of a grammar. `terms` writes a literal."""
 
-    def __init__(self, terms: Callable[[str], str], named: dict[str, str], schemas: dict[str, str]) -> None:
+    def __init__(self, terms: Callable[[str], str], named: dict[str, str], parts: dict[str, Rules]) -> None:
         self._terms = terms
         self._named = named
-        self._schemas = schemas
+        self._parts = parts
 
     def all_of(self, index: int, tool: Tool, pair: str) -> str:
         """The name of the rule for all arguments of a tool."""
@@ -49,7 +50,7 @@ class PairRules:
     def _one(self, rule: str, key: str, value: Any, root: Mapping[str, Any], pair: str) -> str:
         opens, _, closes = pair.replace("«key»", key).partition("«value»")
         if may_be_text(value, root) is False:
-            self._schemas[rule] = schema_text(_alone(value, root), notes=False)
+            self._parts[rule] = Rules("json_schema", schema_text(_alone(value, root), notes=False))
             return f"{self._terms(opens)} @{rule} {self._terms(closes)}"
         if isinstance(value, dict) and (choices := _choices(value)):
             options = " | ".join(self._terms(choice) for choice in choices)

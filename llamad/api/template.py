@@ -10,8 +10,9 @@ and pranks; a template stays as trusted as the weights it comes with.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, cast
 
 import jinja2
@@ -21,7 +22,8 @@ from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from llamad.api.conversation import Conversation, Message, with_part_content, with_plain_content
+from llamad.api.conversation import Message
+from llamad.api.traits import Traits
 from llamad.errors import LlamadError, RequestError
 
 CHATML = (
@@ -38,7 +40,6 @@ INTEGER_BITS_MAX = 4096
 
 _TURN = "_llamad_turn"
 _KEEP = "_llamad_keep"
-_NEEDLE = "llamadneedle"
 
 
 class _Refused(Exception):
@@ -66,21 +67,41 @@ class ChatTemplate:
         self._taken_off = bos_token if add_bos else ""
         self._now = now
         self._template = _compile(source)
-        self._adapt = self._content_form()
+        self.traits = Traits(lambda messages, tools: self._run(messages, tools, True, {}), source)
 
-    def render(self, conversation: Conversation) -> str:
-        """The prompt's text. Raises RequestError with the template's own words if it refuses the conversation."""
-        messages = [self._adapt(message) for message in conversation.messages]
-        variables = conversation.variables | {"tools": conversation.toolbox.documents() or None}
-        text = self._render(messages, conversation.add_generation_prompt, variables)
-        return text.removeprefix(self._taken_off) + conversation.prefill
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[dict[str, Any]] = (),
+        *,
+        add_generation_prompt: bool = True,
+        variables: Mapping[str, Any] = MappingProxyType({}),
+    ) -> str:
+        """The prompt's text. Raises RequestError with the template's own words if it refuses the messages."""
+        fitting = self.traits.fit(messages)
+        return self._run(fitting, tools, add_generation_prompt, variables).removeprefix(self._taken_off)
 
-    def _render(self, messages: list[Message], add_generation_prompt: bool, variables: dict[str, Any]) -> str:
-        context = {"tools": None} | variables | self._tokens | _Meter().functions()
-        context |= {"messages": messages, "add_generation_prompt": add_generation_prompt}
+    def _run(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[dict[str, Any]],
+        add_generation_prompt: bool,
+        variables: Mapping[str, Any],
+    ) -> str:
+        now = self._now()
+        context: dict[str, Any] = {
+            "datetime": now.strftime("%b %d %Y"),
+            "date_string": now.strftime("%d %b %Y"),
+        }
+        context |= {**variables, **self._tokens, **_Meter().functions(), "messages": messages}
+        # What is not there is not defined: templates ask for that.
+        if tools:
+            context["tools"] = tools
+        if add_generation_prompt:
+            context["add_generation_prompt"] = True
         context |= {
             "raise_exception": _raise_exception,
-            "strftime_now": lambda form: self._now().strftime(form),
+            "strftime_now": now.strftime,
         }
         try:
             return _collect(self._template.generate(context))
@@ -89,21 +110,6 @@ class ChatTemplate:
         except Exception as error:  # noqa: BLE001 - a template is a program and may fail in any way
             reason = str(error) or type(error).__name__
             raise RequestError(f"cannot render the chat template: {reason}", kind="template-failed") from None
-
-    def _content_form(self) -> Callable[[Message], Message]:
-        """Whether this template reads content as text, as parts, or both: found by trying."""
-        takes_text = self._shows_needle(_NEEDLE)
-        takes_parts = self._shows_needle([{"type": "text", "text": _NEEDLE}])
-        if not takes_parts:
-            return with_plain_content
-        return dict if takes_text else with_part_content
-
-    def _shows_needle(self, content: Any) -> bool:
-        try:
-            text = self._render([{"role": "user", "content": content}], True, {})
-        except RequestError:
-            return False
-        return _NEEDLE in text and f"'{_NEEDLE}'" not in text and f'"{_NEEDLE}"' not in text
 
 
 def _collect(pieces: Iterable[str]) -> str:
@@ -153,6 +159,12 @@ class _Environment(ImmutableSandboxedEnvironment):
 
     intercepted_binops = frozenset({"*", "**"})
 
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """Some templates keep a queue; one element more is bounded by the turns of loops."""
+        if isinstance(obj, list) and attr in ("append", "pop"):
+            return True
+        return super().is_safe_attribute(obj, attr, value)
+
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         if _product_size(operator, left, right) > RENDER_CHARS_MAX:
             raise SecurityError(f"the result of {operator} is too large")
@@ -171,6 +183,16 @@ def _product_size(operator: str, left: Any, right: Any) -> int:
     return 0
 
 
+class _Undefined(jinja2.Undefined):
+    """What is not there adds nothing to a text, as in llama.cpp."""
+
+    def __add__(self, other: Any) -> Any:
+        return other if isinstance(other, str) else super().__add__(other)
+
+    def __radd__(self, other: Any) -> Any:
+        return other if isinstance(other, str) else super().__radd__(other)
+
+
 class _GenerationTag(Extension):
     """`{% generation %}…{% endgeneration %}` marks the assistant's words for training; here it is only a bracket."""
 
@@ -183,7 +205,10 @@ class _GenerationTag(Extension):
 
 def _compile(source: str) -> jinja2.Template:
     environment = _Environment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _GenerationTag]
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=_Undefined,
+        extensions=["jinja2.ext.loopcontrols", _GenerationTag],
     )
     environment.filters["tojson"] = _tojson
     try:

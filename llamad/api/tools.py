@@ -73,10 +73,11 @@ def parse_toolbox(fields: Fields) -> Toolbox:
     tools = tuple(_tool(fields.path(f"tools[{index}]"), entry) for index, entry in enumerate(entries))
     check_names(fields.path("tools"), tools)
     choice, names = _choice(fields, tools)
-    parallel = fields.raw("parallel_tool_calls")
-    return Toolbox(
-        tools, choice, names, None if parallel is None else fields.flag("parallel_tool_calls", True)
-    )
+    parallel = None if fields.raw("parallel_tool_calls") is None else fields.flag("parallel_tool_calls", True)
+    if choice == "required" and len(names) == 1 and parallel is None:
+        # Who names a function wants it called once.
+        parallel = False
+    return Toolbox(tools, choice, names, parallel)
 
 
 def check_names(where: str, tools: Iterable[Tool]) -> None:

@@ -89,7 +89,8 @@ async def _serve(link: Link, spec: InstanceSpec, reporter: Reporter) -> int:
 
     resident = Resident(load(), dispatcher.deliver, lambda: loop.call_soon_threadsafe(stop), spec.keeping)
     identity = Identity(spec.name, spec.engine.path, BUILD)
-    service = Service(resident, dispatcher, identity, choose_chat(spec, resident.facts), own_defaults(spec))
+    chat = choose_chat(spec.chat, resident.facts, resident.control_token)
+    service = Service(resident, dispatcher, identity, chat, own_defaults(spec))
     sleeper = Sleeper(resident, service, reporter, load, ready)
     recordings = Recordings(lambda *report: link.send(Conversation(*report)), SystemClock().wall)
     app = build_app(

@@ -16,6 +16,7 @@ from typing import Any
 from llamad.api.about import Endpoints
 from llamad.api.generation import Generation
 from llamad.api.sampling import is_breaker, sampler_names
+from llamad.child.chat_options import ChatOptions, parse_chat_options
 from llamad.child.speculation_spec import parse_speculation
 from llamad.config.file_list import split_scale
 from llamad.engine.vocabulary import AdapterFile, EngineSettings, Keeping, SamplingParams
@@ -105,8 +106,8 @@ _LOGIT_BIAS = re.compile(r"(\d{1,9})([+-](?:inf|\d+(?:\.\d+)?))")
 class InstanceSpec:
     """What to load and how to serve it.
 
-    `template`: the operator's chat template, "" for the model's own. `ping_interval_s`: how long a stream may be silent
-    before a comment says that it lives; 0 and less: for ever. `suffix_first`: `spm-infill`.
+    `ping_interval_s`: how long a stream may be silent before a comment says that it lives; 0 and less: for ever.
+    `suffix_first`: `spm-infill`.
     """
 
     name: str
@@ -114,8 +115,7 @@ class InstanceSpec:
     unix_path: str
     engine: EngineSettings
     defaults: Generation
-    template: str
-    template_file: str
+    chat: ChatOptions
     rules: Mapping[str, str]
     keeping: Keeping
     ping_interval_s: int = PING_INTERVAL_S
@@ -146,8 +146,7 @@ def parse_spec(body: Mapping[str, Any]) -> InstanceSpec:
                 speculation=parse_speculation(options),
             ),
             defaults=_defaults(options),
-            template=str(options.get("chat-template") or ""),
-            template_file=str(options.get("chat-template-file") or ""),
+            chat=parse_chat_options(options),
             rules={name: str(options[name]) for name in _RULES_OPTIONS if options.get(name)},
             ping_interval_s=_typed(
                 "sse-ping-interval", options.get("sse-ping-interval", PING_INTERVAL_S), int

@@ -161,6 +161,14 @@ class Resident:
         """LlamaBackend.piece. Raises UnavailableError of kind `sleeping`."""
         return self._awake().backend.piece(token)
 
+    def control_token(self, text: str) -> int | None:
+        """The control token that `text` is, if it is one, and does not end answers: such appear in no answer."""
+        backend = self._awake().backend
+        tokens = backend.tokenize(text, False, True)
+        if len(tokens) != 1 or backend.piece(tokens[0]) or backend.is_eog(tokens[0]):
+            return None
+        return tokens[0]
+
     def _awake(self) -> _Loaded:
         if self._loaded is None:
             raise UnavailableError("cannot serve the request: the model is asleep", kind="sleeping")

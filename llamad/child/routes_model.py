@@ -69,7 +69,7 @@ class ApplyTemplate:
 
     async def on_post(self, req: Request, resp: Response) -> None:
         conversation = parse_conversation(Fields(parse_object(exchange_of(req).body)))
-        answer_json(resp, {"prompt": self._service.chat.template.render(conversation)})
+        answer_json(resp, {"prompt": self._service.chat.prompt(conversation)})
 
 
 class Health:

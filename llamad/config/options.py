@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 from llamad.config import (
     rows_cache,
+    rows_chat,
     rows_daemon,
     rows_embed,
     rows_endpoints,
@@ -34,6 +35,7 @@ ROWS: tuple[Option, ...] = (
     *rows_daemon.ROWS,
     *rows_front.ROWS,
     *rows_instance.ROWS,
+    *rows_chat.ROWS,
     *rows_lora.ROWS,
     *rows_cache.ROWS,
     *rows_embed.ROWS,

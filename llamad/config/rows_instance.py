@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llamad.config.option import Option, Scope
-from llamad.config.values import Choice, Duration, Flag, Matching, Template, Text, Whole
+from llamad.config.values import Choice, Duration, Flag, Matching, Whole
 
 _CONTEXT = "Instances: context and slots"
 _COMPUTE = "Instances: threads, devices, weights"
@@ -143,22 +143,6 @@ ROWS: tuple[Option, ...] = (
         _FIT,
         default=0.0,
         default_text="-1 (never)",
-    ),
-    Option(
-        "chat-template",
-        Template(),
-        "chat template: jinja source, or chatml",
-        _ALL,
-        _CHAT,
-        default_text="the model's own",
-    ),
-    Option(
-        "chat-template-file",
-        Text("FILE", may_be_empty=False, path=True),
-        "file with the chat template",
-        _ALL,
-        _CHAT,
-        default_text="the model's own",
     ),
     Option(
         "spm-infill",

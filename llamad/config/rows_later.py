@@ -139,15 +139,7 @@ _SLOTS = (
 
 _CHAT = (
     _later(_FLAG, "jinja", True, no="no-jinja"),
-    _later(_TEXT, "chat-template-kwargs"),
-    _later(_FLAG, "skip-chat-parsing", no="no-skip-chat-parsing"),
-    _later(_FLAG, "prefill-assistant", no="no-prefill-assistant"),
-    _later(_TEXT, "reasoning-format", "none", env="LLAMA_ARG_THINK"),
-    _later(_TEXT, "reasoning rea"),
-    _later(_TEXT, "reasoning-effort", "default"),
-    _later(_WHOLE, "reasoning-budget", -1, env="LLAMA_ARG_THINK_BUDGET"),
     _later(_TEXT, "reasoning-budget-message", env="LLAMA_ARG_THINK_BUDGET_MESSAGE"),
-    _later(_FLAG, "reasoning-preserve", no="no-reasoning-preserve"),
     _later(_TEXT, "reverse-prompt r"),
     _later(_FLAG, "special sp", False),
     _later(_FLAG, "escape e", no="no-escape"),

@@ -254,9 +254,10 @@ class Json:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The text of a JSON schema; "" for none."""
+    """The text of a JSON object, which `what` names in words; "" for none."""
 
     hint: str = "JSON"
+    what: str = "JSON schema"
 
     def parse(self, text: str) -> str:
         try:
@@ -264,7 +265,7 @@ class Schema:
         except (ValueError, RecursionError):
             raise ValueError(f"{text[:40]!r} is no JSON") from None
         if not isinstance(schema, dict):
-            raise ValueError(f"{text[:40]!r} is no JSON schema, which is an object")
+            raise ValueError(f"{text[:40]!r} is no {self.what}, which is an object")
         return text
 
     def render(self, value: OptionValue) -> str:

@@ -130,11 +130,14 @@ def _grammar(rules: Rules) -> str:
 
 
 def _lark(rules: Rules) -> str:
-    """Each schema is a grammar of its own, so that references within it lead where they should."""
+    """Each part is a grammar of its own, so that references within it lead where they should."""
     grammars: list[dict[str, Any]] = [{"name": "main", "lark_grammar": rules.text}]
-    for name, text in rules.schemas:
-        schema = {"x-guidance": _JSON_OPTIONS, **json.loads(text)}
-        grammars.append({"name": name, "json_schema": schema})
+    for name, part in rules.parts:
+        if part.kind == "json_schema":
+            schema = {"x-guidance": _JSON_OPTIONS, **json.loads(part.text)}
+            grammars.append({"name": name, "json_schema": schema})
+        else:
+            grammars.append({"name": name, "lark_grammar": gbnf.to_lark(part.text)})
     return json.dumps({"grammars": grammars})
 
 

@@ -76,11 +76,11 @@ class Wanted:
 @dataclass(frozen=True, slots=True)
 class Rules:
     """What an answer must conform to. `kind`: `json_schema` (the schema's text), `gbnf` (a grammar), or `lark`: a grammar
-    in llguidance's notation, with `schemas`, names and texts, to which it refers by `@name`."""
+    in llguidance's notation that refers to its `parts`, which are rules of the other kinds, by `@name`."""
 
     kind: str
     text: str
-    schemas: tuple[tuple[str, str], ...] = ()
+    parts: tuple[tuple[str, Rules], ...] = ()
 
 
 Adapters = tuple[tuple[int, float], ...]

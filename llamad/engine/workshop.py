@@ -72,7 +72,7 @@ class Rulebook:
 
     def constraint(self, rules: Rules) -> Constraint:
         """RequestError for rules that cannot be honoured."""
-        size = len(rules.text) + sum(len(text) for _, text in rules.schemas)
+        size = len(rules.text) + sum(len(part.text) for _, part in rules.parts)
         if size > RULES_CHARS_MAX:
             raise RequestError(
                 f"cannot honour rules of {size} characters: {RULES_CHARS_MAX} at most",

@@ -192,6 +192,12 @@ def test_an_answer_that_was_cut_off_keeps_what_there_is() -> None:
     assert [(call.name, call.arguments) for call in said.calls] == [("weather", '{"city": "Ro')]
 
 
+def test_half_of_what_closes_a_call_is_nothing_to_tell() -> None:
+    text = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
+    for size in range(text.index("{}") + 2, len(text)):
+        assert message(GENERIC, text[:size]).content == ""
+
+
 def test_without_tools_calls_are_content() -> None:
     text = '<tool_call>{"name":"now","arguments":{}}</tool_call>'
     assert message(GENERIC, text, tools=()) == AssistantMessage(text)

@@ -19,6 +19,7 @@ from llamad.api.message import read_message
 from llamad.api.notation import Notation, Spelling, Thought, possible_tokens
 from llamad.api.tools import Tool
 from llamad.engine.guidance import Guide, Matcher
+from llamad.engine.vocabulary import Rules
 from llamad.errors import RequestError
 from tests.api.chat_answers import ANSWERS, Answer
 
@@ -31,6 +32,7 @@ TOOLS = (
     Tool("weather_map", "", {"type": "object", "properties": {"zoom": {"type": "number"}, "area": {}}}),
     Tool("now", "", {}),
 )
+NUMBERS = Rules("json_schema", '{"type": "array", "items": {"type": "integer"}}')
 MARKS = sorted(
     {token for notation in notations() for token in possible_tokens(notation)} | {"<think>", "</think>"}
 )
@@ -199,7 +201,7 @@ def test_an_answer_by_a_schema_comes_after_the_thought(guide: Guide, family: str
     spelled = spelling(family, False)
     thought, (opens, closes) = spelled.notation.thought, spelled.notation.answer
     assert thought
-    made = rules(spelled, tools=(), thinking="free", schema='{"type": "array", "items": {"type": "integer"}}')
+    made = rules(spelled, tools=(), thinking="free", answer=NUMBERS)
     for text, whole in (
         (f"{thought.opens}hm{thought.closes}{thought.resumes}{opens}[1, 2]{closes}", True),
         (f"{opens}[1, 2]{closes}", True),
@@ -212,7 +214,7 @@ def test_an_answer_by_a_schema_comes_after_the_thought(guide: Guide, family: str
 
 def test_an_answer_by_a_schema_may_be_a_call_instead(guide: Guide) -> None:
     spelled = spelling("hermes", False)
-    made = rules(spelled, schema='{"type": "array", "items": {"type": "integer"}}')
+    made = rules(spelled, answer=NUMBERS)
     call = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
     for text, whole in ((call, True), ("[1]", True), ("Hello", False)):
         assert (follow(guide.compile(made), list(text.encode())) == len(text)) is whole
@@ -284,6 +286,6 @@ def test_sixty_tools_with_long_descriptions_are_rules_like_any(guide: Guide) -> 
     schema = CITY | {"description": "x" * 5000}
     many = tuple(Tool(f"tool_{index}", "y" * 5000, schema) for index in range(60))
     made = rules(spelling("hermes", False), tools=many)
-    assert len(made.text) + sum(len(text) for _, text in made.schemas) < 100_000
+    assert len(made.text) + sum(len(part.text) for _, part in made.parts) < 100_000
     text = '<tool_call>\n{"name": "tool_42", "arguments": {"city": "Rome"}}\n</tool_call>'
     assert follow(guide.compile(made), list(text.encode())) == len(text)

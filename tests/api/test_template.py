@@ -6,7 +6,6 @@ from datetime import datetime
 
 import pytest
 
-from llamad.api.conversation import Conversation
 from llamad.api.template import CHATML, TURNS_MAX, ChatTemplate
 from llamad.errors import LlamadError, RequestError
 
@@ -15,7 +14,7 @@ PARTS = {"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "
 
 
 def render(source: str, *messages: dict, **options) -> str:
-    return ChatTemplate(source, **options).render(Conversation(messages or (USER,)))
+    return ChatTemplate(source, **options).render(messages or (USER,))
 
 
 def test_chatml_is_the_fallback() -> None:
@@ -26,13 +25,8 @@ def test_chatml_is_the_fallback() -> None:
     )
 
 
-def test_a_begun_answer_follows_the_generation_prompt() -> None:
-    text = ChatTemplate(CHATML).render(Conversation((USER,), prefill="Well, "))
-    assert text.endswith("<|im_start|>assistant\nWell, ")
-
-
 def test_the_generation_prompt_can_be_left_out() -> None:
-    text = ChatTemplate(CHATML).render(Conversation((USER,), add_generation_prompt=False))
+    text = ChatTemplate(CHATML).render((USER,), add_generation_prompt=False)
     assert text.endswith("<|im_end|>\n")
 
 
@@ -65,10 +59,10 @@ def test_the_begin_token_is_not_doubled(add_bos: bool, expected: str) -> None:
         ("{% macro twice(x) %}{{ x }}{{ x }}{% endmacro %}{{ twice('ab') }}", "abab"),
         ("{% set a, b = 'x', 'y' %}{{ b }}{{ a }}", "yx"),
         ("{{ '-' * 3 }}{{ 2 ** 5 }}{{ 'żółć' | upper }}", "---32ŻÓŁĆ"),
-        (
-            "{% if tools %}T{% endif %}{{ unknown is defined }}",
-            "False",
-        ),
+        ("{% if tools %}T{% endif %}{{ unknown is defined }}{{ tools is defined }}", "FalseFalse"),
+        ("{{ 'a' + messages[0].name + 'b' }}", "ab"),
+        ("{% set q = [] %}{% set _ = q.append('x') %}{{ q.pop(0) }}{{ q | length }}", "x0"),
+        ("{{ date_string }}; {{ datetime }}", "01 Dec 2024; Dec 01 2024"),
     ],
 )
 def test_templates_run_as_in_hugging_face(source: str, expected: str) -> None:
@@ -77,8 +71,8 @@ def test_templates_run_as_in_hugging_face(source: str, expected: str) -> None:
 
 def test_variables_reach_the_template_but_cannot_replace_its_functions() -> None:
     source = "{{ enable_thinking }}{{ raise_exception is string }}"
-    conversation = Conversation((USER,), variables={"enable_thinking": False, "raise_exception": "x"})
-    assert ChatTemplate(source).render(conversation) == "FalseFalse"
+    variables = {"enable_thinking": False, "raise_exception": "x"}
+    assert ChatTemplate(source).render((USER,), variables=variables) == "FalseFalse"
 
 
 @pytest.mark.parametrize(
@@ -103,10 +97,10 @@ def test_a_template_that_wants_parts_gets_parts() -> None:
 
 def test_a_refusal_is_told_in_the_templates_own_words() -> None:
     source = (
-        "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+        "{% if messages[0].role == 'robot' %}{{ raise_exception('Robots are not supported') }}{% endif %}"
     )
-    with pytest.raises(RequestError, match="System role not supported") as caught:
-        render(source, {"role": "system", "content": "x"})
+    with pytest.raises(RequestError, match="Robots are not supported") as caught:
+        render(source, {"role": "robot", "content": "x"})
     assert caught.value.status == 400
     assert caught.value.kind == "template-refused"
 
@@ -114,7 +108,8 @@ def test_a_refusal_is_told_in_the_templates_own_words() -> None:
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
-        ("{{ messages.append(1) }}", "unsafe"),
+        ("{{ messages.clear() }}", "unsafe"),
+        ("{{ messages.extend(messages) }}", "unsafe"),
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
         ("{{ cycler.__init__.__globals__ }}", "unsafe"),
         ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", str(TURNS_MAX)),

@@ -69,4 +69,5 @@ RARE = {
     "grammar-file",
     "json-schema-file",
     "sampler-seq",
+    "skip-chat-parsing",
 }

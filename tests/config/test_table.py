@@ -100,6 +100,11 @@ TEXTS = {
     "adaptive-decay": "0.5",
     "json-schema": "{}",
     "pooling": "cls",
+    "chat-template-kwargs": '{"x": 1}',
+    "reasoning-format": "none",
+    "reasoning": "off",
+    "reasoning-effort": "low",
+    "reasoning-budget": "0",
 }
 
 

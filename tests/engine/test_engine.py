@@ -86,6 +86,19 @@ def test_stop_strings_end_the_answer_and_are_not_part_of_it() -> None:
     assert (bench.finished(1).reason, bench.finished(1).stop_word) == ("stop", stop)
 
 
+def test_a_control_token_appears_only_where_it_is_to_be_shown() -> None:
+    """Bytes stand in for control tokens: what is shown is what a request says, in its place."""
+    bench = Bench()
+    plain, shown = (
+        request(1, "hello", 5),
+        request(2, "hello", 5, shown=((answer(b"hello", 1).encode()[0], b"<mark>"),)),
+    )
+    bench.submit(plain, shown)
+    bench.run()
+    text = bench.text(1)
+    assert bench.text(2) == text.replace(text[0], "<mark>")
+
+
 def test_text_held_for_a_stop_string_comes_out_at_the_end() -> None:
     full = answer(b"hello", 6)
     bench = Bench()

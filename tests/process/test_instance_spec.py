@@ -9,7 +9,8 @@ import pytest
 
 from llamad.api.conversation import Conversation
 from llamad.api.generation import Generation
-from llamad.child.chat import choose_chat
+from llamad.api.message import AssistantMessage, read_message
+from llamad.child.chat import Chat, choose_chat
 from llamad.child.instance_spec import N_CTX_DEFAULT_MAX, context_size, parse_spec
 from llamad.child.own_rules import own_defaults
 from llamad.engine.loading import of_draft_model
@@ -18,6 +19,10 @@ from llamad.errors import LlamadError
 
 BODY: dict[str, Any] = {"model": "m", "path": "/m.gguf", "token": "t", "transport": "tcp", "socket": ""}
 USER = Conversation(({"role": "user", "content": "hi"},))
+
+
+def chosen(options: dict[str, Any], model: ModelFacts) -> Chat:
+    return choose_chat(spec(**options).chat, model, {"<think>": 7}.get)
 
 
 def spec(**options: Any):
@@ -202,14 +207,14 @@ def test_the_default_context_is_the_models_own_within_a_bound(trained: int, expe
 
 
 def test_the_models_own_template_is_used() -> None:
-    chat = choose_chat(spec(), facts("{{ bos_token }}own {{ messages[0].content }}", add_bos=True))
-    assert (chat.template.render(USER), chat.stops) == ("own hi", ())
+    chat = chosen({}, facts("{{ bos_token }}own {{ messages[0].content }}", add_bos=True))
+    assert (chat.prompt(USER), chat.stops) == ("own hi", ())
 
 
 @pytest.mark.parametrize("own", [None, "{% broken"], ids=["no template", "a broken template"])
 def test_chatml_is_used_otherwise_and_its_end_mark_ends_answers(own: str | None) -> None:
-    chat = choose_chat(spec(), facts(own))
-    assert chat.template.render(USER) == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    chat = chosen({}, facts(own))
+    assert chat.prompt(USER) == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
     assert chat.stops == ("<|im_end|>",)
 
 
@@ -217,9 +222,9 @@ def test_the_operators_template_wins(tmp_path: Path) -> None:
     own = facts("own")
     file = tmp_path / "template.jinja"
     file.write_text("file {{ messages[0].content }}")
-    assert choose_chat(spec(**{"chat-template": "given {{ 1 }}"}), own).template.render(USER) == "given 1"
-    assert choose_chat(spec(**{"chat-template-file": str(file)}), own).template.render(USER) == "file hi"
-    assert choose_chat(spec(**{"chat-template": "chatml"}), own).stops == ("<|im_end|>",)
+    assert chosen({"chat-template": "given {{ 1 }}"}, own).prompt(USER) == "given 1"
+    assert chosen({"chat-template-file": str(file)}, own).prompt(USER) == "file hi"
+    assert chosen({"chat-template": "chatml"}, own).stops == ("<|im_end|>",)
 
 
 @pytest.mark.parametrize(
@@ -229,8 +234,53 @@ def test_the_operators_template_wins(tmp_path: Path) -> None:
 )
 def test_an_operators_template_that_cannot_be_used_is_an_error(options: dict[str, str]) -> None:
     with pytest.raises(LlamadError, match="cannot") as caught:
-        choose_chat(spec(**options), facts("own"))
+        chosen(options, facts("own"))
     assert caught.value.kind == "bad-template"
+
+
+THINKS = "{{ messages[-1].content }}{% if enable_thinking %}<think>{% else %}<think></think>{% endif %}{{ effort }}"
+BEGUN = Conversation(({"role": "user", "content": "hi"},), prefill="So")
+
+
+@pytest.mark.parametrize(
+    ("options", "conversation", "prompt"),
+    [
+        ({}, USER, "hi<think>"),
+        ({"reasoning": "off"}, USER, "hi<think></think>"),
+        ({"reasoning-effort": "none"}, USER, "hi<think></think>"),
+        ({"chat-template-kwargs": '{"enable_thinking": false}'}, USER, "hi<think></think>"),
+        ({"chat-template-kwargs": '{"effort": "E"}'}, USER, "hi<think>E"),
+        ({"reasoning-budget": 0}, USER, "hi<think></think>"),
+        ({}, BEGUN, "hi<think></think>So"),
+        ({"prefill-assistant": False}, BEGUN, "So<think>"),
+        ({"skip-chat-parsing": True}, BEGUN, "hi<think></think>So"),
+    ],
+    ids=str,
+)
+def test_options_of_chats_change_prompts(
+    options: dict[str, Any], conversation: Conversation, prompt: str
+) -> None:
+    assert chosen(options, facts(THINKS)).prompt(conversation) == prompt
+
+
+@pytest.mark.parametrize(
+    ("options", "content", "reasoning"),
+    [
+        ({}, "so", "hm"),
+        ({"reasoning-format": "deepseek"}, "so", "hm"),
+        ({"reasoning-format": "none"}, "<think>hm</think>so", ""),
+        ({"reasoning-format": "deepseek-legacy"}, "<think>hm</think>so", "hm"),
+        ({"skip-chat-parsing": True}, "hm</think>so", ""),
+    ],
+    ids=str,
+)
+def test_options_say_where_thoughts_are_told(options: dict[str, Any], content: str, reasoning: str) -> None:
+    turn = chosen(options, facts(THINKS)).turn(USER, Generation())
+    assert read_message(turn.make_parser(), "hm</think>so") == AssistantMessage(content, reasoning)
+
+
+def test_marks_that_are_control_tokens_are_shown() -> None:
+    assert chosen({}, facts(THINKS)).turn(USER, Generation()).generation.shown == ((7, b"<think>"),)
 
 
 def test_adapters_have_ids_in_the_order_of_options_and_lists() -> None:

@@ -1,0 +1,68 @@
+"""Whether a model is to think before it answers, for how long, and where its thoughts are told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from llamad.api.fields import Fields
+from llamad.api.unsupported import unsupported
+
+FORMATS = ("auto", "none", "deepseek", "deepseek-legacy")
+"""llama-server's `reasoning_format`. `none`: thoughts stay in the content, with their marks; `deepseek`: they are
+`reasoning_content`; `deepseek-legacy`: both; `auto`: `deepseek`."""
+_BUDGETS = ("reasoning_budget_tokens", "thinking_budget_tokens", "reasoning_budget")
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """None where it is left to the server, or to the template.
+
+    `budget`: tokens that a thought may have: -1 any number, 0 none.
+    """
+
+    format: str | None = None
+    enabled: bool | None = None
+    budget: int | None = None
+
+    def over(self, defaults: Thinking) -> Thinking:
+        """What is said here, and for the rest what the defaults say."""
+        return Thinking(
+            self.format if self.format is not None else defaults.format,
+            self.enabled if self.enabled is not None else defaults.enabled,
+            self.budget if self.budget is not None else defaults.budget,
+        )
+
+
+def parse_thinking(fields: Fields) -> tuple[Thinking, dict[str, Any]]:
+    """llama-server's fields, and the variables of templates. Raises RequestError that names the field.
+
+    `reasoning_effort` is for templates that know it, but `none` means not to think.
+    """
+    kwargs = fields.raw("chat_template_kwargs")
+    if kwargs is not None and not isinstance(kwargs, dict):
+        raise fields.wrong("chat_template_kwargs", "an object", kwargs)
+    variables = dict(kwargs or {})
+    enabled = variables.get("enable_thinking")
+    if enabled is not None and not isinstance(enabled, bool):
+        raise fields.nested("chat_template_kwargs").wrong("enable_thinking", "true or false", enabled)
+    effort = fields.text("reasoning_effort", "")
+    if effort == "none":
+        enabled = False
+        variables.pop("reasoning_effort", None)
+    elif effort:
+        variables["reasoning_effort"] = effort
+    chosen = fields.text("reasoning_format", "") or None
+    if chosen is not None and chosen not in FORMATS:
+        raise fields.wrong("reasoning_format", " or ".join(map(repr, FORMATS)), chosen)
+    return Thinking(chosen, enabled, _budget(fields)), variables
+
+
+def _budget(fields: Fields) -> int | None:
+    for name in _BUDGETS:
+        if fields.raw(name) is not None:
+            budget = fields.integer(name, -1, -1, (1 << 31) - 1)
+            if budget > 0:
+                raise unsupported(fields.path(name), "only 0 (no thoughts) and -1 (any number of tokens) are")
+            return budget
+    return None

@@ -1,0 +1,174 @@
+"""What one template can do with a conversation, found out by trying, and conversations made fit for it.
+
+Templates differ in what they take: content as text or in parts, arguments as text or as objects, system messages or none.
+llama.cpp finds these differences out the same way, and bridges them in the same order; a prompt is equal to its.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from llamad.api.conversation import Message, plain_text, with_part_content, with_plain_content
+from llamad.errors import RequestError
+
+Render = Callable[[Sequence[Message], list[dict[str, Any]]], str]
+"""Messages and tools to a prompt; raises RequestError where the template refuses them."""
+
+_NEEDLE = "llamadneedle"
+_THOUGHT = "llamadthought"
+_USER: Message = {"role": "user", "content": "hi"}
+
+
+class Traits:
+    """The traits of one template. `source`: its text.
+
+    `tells_tools`: it tells the model what tools there are. `tells_calls`: it shows the calls that were made, and
+    `tells_several`: also where a message makes several.
+    """
+
+    def __init__(self, render: Render, source: str) -> None:
+        self._render = render
+        self._form = self._content_form()
+        self._harmony = "<|channel|>" in source
+        # Mistral's thinking templates take thoughts as parts of the content.
+        self._thought_parts = "[THINK]" in source and "'thinking'" in source
+        self._takes_system = self._shows([{"role": "system", "content": _NEEDLE}, _USER], _NEEDLE)
+        self._takes_objects = self._takes_arguments({_NEEDLE: "x"})
+        self.tells_calls = self._takes_objects or self._takes_arguments(f'{{"{_NEEDLE}": "x"}}')
+        self.tells_several = self.tells_calls and self._shows(self._several(), _THOUGHT)
+        self.tells_tools = self._shows([_USER], _NEEDLE, tools=[_tool(_NEEDLE)])
+
+    def fit(self, messages: Sequence[Message]) -> list[Message]:
+        """The messages in the form that this template takes. Raises RequestError where there is none."""
+        fitting = [self._form(message) for message in messages]
+        if self._harmony:
+            fitting = [_as_harmony(message) for message in fitting]
+        else:
+            fitting = [_as_system(message) for message in fitting]
+        if not self._takes_system:
+            fitting = _without_system(fitting)
+        if self._takes_objects:
+            fitting = [_with_objects(message) for message in fitting]
+        return [_with_thought_part(message) for message in fitting] if self._thought_parts else fitting
+
+    def thought_frame(self, opens: str, closes: str) -> tuple[str, str]:
+        """What this template writes before a thought of the assistant, from its mark on, and between it and the answer."""
+        answer: Message = {"role": "assistant", "content": _NEEDLE, "reasoning_content": _THOUGHT}
+        try:
+            text = self._render(self.fit([_USER, answer]), [])
+        except RequestError:
+            return opens, closes
+        before, thought, after = text.partition(_THOUGHT)
+        between, content, _ = after.partition(_NEEDLE)
+        if not thought or not content or opens not in before or closes not in between:
+            return opens, closes
+        return before[before.rindex(opens) :], between
+
+    def _content_form(self) -> Callable[[Message], Message]:
+        """Whether this template reads content as text, as parts, or both."""
+        takes_text = self._shows([{"role": "user", "content": _NEEDLE}], _NEEDLE)
+        takes_parts = self._shows(
+            [{"role": "user", "content": [{"type": "text", "text": _NEEDLE}]}], _NEEDLE, quoted=False
+        )
+        if not takes_parts:
+            return with_plain_content
+        return dict if takes_text else with_part_content
+
+    def _takes_arguments(self, arguments: Any) -> bool:
+        """Do these show as what they are? As an object that Python has printed they do not."""
+        shown = self._exchange(arguments)
+        return self._shows(shown, _NEEDLE) and not self._shows(shown, f"'{_NEEDLE}'")
+
+    def _several(self) -> list[Message]:
+        messages = self._exchange({"arg": "x"} if self._takes_objects else '{"arg": "x"}')
+        (call,) = messages[1]["tool_calls"]
+        second = {**call, "id": "call00002", "function": {**call["function"], "name": _THOUGHT}}
+        messages[1] = {**messages[1], "tool_calls": [call, second]}
+        return messages
+
+    def _exchange(self, arguments: Any) -> list[Message]:
+        function = {"name": "tool", "arguments": arguments}
+        call = {"id": "call00001", "type": "function", "function": function}
+        messages = [
+            _USER,
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "content": "result", "tool_call_id": "call00001"},
+            {"role": "assistant", "content": "done"},
+            _USER,
+        ]
+        return [self._form(message) for message in messages]
+
+    def _shows(
+        self,
+        messages: Sequence[Message],
+        *needles: str,
+        quoted: bool = True,
+        tools: Sequence[dict[str, Any]] = (),
+    ) -> bool:
+        try:
+            text = self._render(messages, list(tools))
+        except RequestError:
+            return False
+        if not quoted and any(f"{mark}{needle}{mark}" in text for mark in "'\"" for needle in needles):
+            return False
+        return any(needle in text for needle in needles)
+
+
+def _tool(name: str) -> dict[str, Any]:
+    parameters = {
+        "type": "object",
+        "properties": {"arg": {"type": "string", "description": "x"}},
+        "required": ["arg"],
+    }
+    return {"type": "function", "function": {"name": name, "description": "x", "parameters": parameters}}
+
+
+def _as_system(message: Message) -> Message:
+    return {**message, "role": "system"} if message["role"] == "developer" else message
+
+
+def _without_system(messages: list[Message]) -> list[Message]:
+    """A first message of the system becomes the head of the next one."""
+    if not messages or messages[0]["role"] != "system":
+        return messages
+    first, *others = messages
+    if not others:
+        return []
+    content = plain_text(first["content"]) + "\n" + plain_text(others[0]["content"])
+    return [{**others[0], "content": content}, *others[1:]]
+
+
+def _with_objects(message: Message) -> Message:
+    if "tool_calls" not in message:
+        return message
+    calls = []
+    for call in message["tool_calls"]:
+        function = call["function"]
+        arguments = msgspec.json.decode(function["arguments"])
+        calls.append({**call, "function": {**function, "arguments": arguments}})
+    return {**message, "tool_calls": calls}
+
+
+def _with_thought_part(message: Message) -> Message:
+    if message["role"] not in ("system", "assistant"):
+        return message
+    content = message["content"]
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+    if "reasoning_content" in message:
+        parts.insert(0, {"type": "thinking", "thinking": message["reasoning_content"]})
+    return {word: value for word, value in message.items() if word != "reasoning_content"} | {
+        "content": parts
+    }
+
+
+def _as_harmony(message: Message) -> Message:
+    """Thoughts have another name there, and stand alone beside calls."""
+    if "reasoning_content" not in message:
+        return message
+    fitting = {**message, "thinking": message["reasoning_content"]}
+    if "tool_calls" in fitting:
+        del fitting["content"]
+    return fitting

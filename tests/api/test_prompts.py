@@ -1,0 +1,92 @@
+"""Prompts are llama-server's, with the templates of all families, for all kinds of conversations.
+
+Where they differ, and why, stands in `OURS`: in tools for templates that do not tell the model of any, where llama-server
+leaves the model in the dark, and in a few flaws that are not worth having.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llamad.api.conversation import parse_conversation
+from llamad.api.families import recognise
+from llamad.api.fields import Fields
+from llamad.api.template import ChatTemplate
+from llamad.api.thinking import Thinking
+from llamad.api.turn import prompt_of
+from llamad.errors import RequestError
+from tests.api.chat_conversations import CONVERSATIONS
+from tests.api.record_prompts import BOS, EOS
+
+HERE = Path(__file__).parent
+TEMPLATES = {path.stem: path.read_text() for path in sorted((HERE / "templates").glob("*.jinja"))}
+BEGUN = {"a begun answer", "a begun answer after a thought"}
+WITH_TOOLS = {name for name, body in CONVERSATIONS.items() if "tools" in body}
+WITH_RESULTS = {
+    name
+    for name, body in CONVERSATIONS.items()
+    if any(message["role"] == "tool" for message in body["messages"])
+}
+OURS: dict[str, set[str]] = {
+    # They tell of no tools, and of no calls: both are put in words.
+    "google-gemma-2-2b-it": WITH_TOOLS | WITH_RESULTS,
+    "google-gemma-3-it": WITH_TOOLS | WITH_RESULTS,
+    "HuggingFaceTB-SmolLM3-3B": WITH_TOOLS | WITH_RESULTS,
+    # llama-server cuts `<|assistant|>` to `assistant|>`, because the template ends with an end mark where no answer is begun.
+    "microsoft-Phi-3.5-mini-instruct": WITH_TOOLS | WITH_RESULTS | BEGUN,
+    "llama-cpp-microsoft-Phi-4-mini-instruct": BEGUN,
+    # They tell of calls, but of no tools.
+    "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B": WITH_TOOLS,
+    "deepseek-ai-DeepSeek-V3.1": WITH_TOOLS,
+    # It tells of tools, but of no calls.
+    "ibm-granite-granite-3.3-2B-Instruct": WITH_RESULTS,
+    # Python's way to print texts in a list; llama-server leaves newlines in them as they are.
+    "unsloth-Apriel-1.5": WITH_TOOLS,
+    # llama-server takes it for a model that thinks.
+    "Kimi-K2-Instruct": BEGUN,
+    # There, too, and what the assistant has said gets lost.
+    "unsloth-mistral-Devstral-Small-2507": BEGUN | {"a thought before"},
+    # llama-server keeps the newline after the mark that the prompt of a new answer has.
+    "NVIDIA-Nemotron-Nano-v2": BEGUN,
+    # The template takes parts, and joins them with nothing.
+    "mistralai-Ministral-3-14B-Reasoning-2512": {"content in parts"},
+}
+
+
+@pytest.fixture(scope="module")
+def recorded() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((HERE / "prompts.json").read_text())
+    return document
+
+
+def prompt(name: str, body: dict[str, Any], now: datetime) -> str | None:
+    template = ChatTemplate(TEMPLATES[name], bos_token=BOS, eos_token=EOS, now=lambda: now)
+    try:
+        return prompt_of(parse_conversation(Fields(body)), template, recognise(template.source), Thinking())
+    except RequestError:
+        return None
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_prompts_are_those_of_llama_server(name: str, recorded: dict[str, Any]) -> None:
+    now = datetime.strptime(recorded["date"], "%Y-%m-%d")
+    for kind, body in CONVERSATIONS.items():
+        if kind not in OURS.get(name, set()):
+            assert prompt(name, body, now) == recorded["prompts"][name][kind], kind
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_whatever_the_template_the_model_sees_tools_calls_and_results(name: str) -> None:
+    text = prompt(name, CONVERSATIONS["a call and its result"], datetime(2026, 1, 1))
+    assert text is not None
+    for word in ("get_weather", "now", "Its name", "exact", "1.5", "clear"):
+        assert word in text, word
+
+
+def test_at_least_eight_families_are_compared() -> None:
+    assert len({recognise(source).name for source in TEMPLATES.values()}) >= 16
