@@ -29,13 +29,17 @@ class Worker:
 
 
 class FakeSupervisor:
-    """Answers asks by `answers` (model to the function of an Ask); a model without one waits for `send`."""
+    """Answers asks by `answers` (model to the function of an Ask); a model without one waits for `send`.
+
+    `converse`: answers what is said of conversations, which else waits, too.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.lease_socket = folder / "lease.sock"
         self.admin_socket = folder / "admin.sock"
         self.policy = wire.Policy()
         self.answers: dict[str, Callable[[wire.Ask], wire.Message]] = {}
+        self.converse: Callable[[wire.Where | wire.Lookup | wire.Stop], wire.Message] | None = None
         self.told: list[wire.Message] = []
         self.workers: list[Worker] = []
         self._refused: set[int] = set()
@@ -142,6 +146,11 @@ class FakeSupervisor:
             worker.writer.write(wire.encode(self.policy))
         if isinstance(message, wire.Ask) and message.model in self.answers:
             answer = self.answers[message.model](message)
+            if isinstance(answer, wire.Refused):
+                self._refused.add(message.lease)
+            worker.writer.write(wire.encode(answer))
+        if isinstance(message, wire.Where | wire.Lookup | wire.Stop) and self.converse is not None:
+            answer = self.converse(message)
             if isinstance(answer, wire.Refused):
                 self._refused.add(message.lease)
             worker.writer.write(wire.encode(answer))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -69,6 +70,16 @@ class Front:
     def _alive(self) -> bool:
         assert self.process.poll() is None, self.log_text()
         return True
+
+    def connect(self) -> socket.socket:
+        """A client's connection, with TLS where the front speaks it."""
+        connection = socket.create_connection(("127.0.0.1", self.port), 10)
+        if not self.settings.ssl_cert_file:
+            return connection
+        context = ssl.create_default_context(cafile=self.settings.ssl_cert_file)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        return context.wrap_socket(connection)
 
     def workers(self) -> list[psutil.Process]:
         return psutil.Process(self.process.pid).children()
@@ -143,6 +154,13 @@ class Client:
     def __init__(self, port: int, timeout_s: float = 10.0) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout_s)
         self.rest = b""
+
+    @classmethod
+    def of(cls, front: Front) -> Client:
+        """As the front wants it: with TLS or without."""
+        client = cls.__new__(cls)
+        client.socket, client.rest = front.connect(), b""
+        return client
 
     def __enter__(self) -> Client:
         return self

@@ -11,6 +11,7 @@ import os
 import re
 import selectors
 import socket
+import ssl
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -93,7 +94,8 @@ REQUESTS = (
     request("POST", "/models/load", b'{"model": "a"}'),
     request("DELETE", "/models?model=a%2Fb"),
     request("GET", "/v1/stream?conv_id=fuzz&from=10"),
-    request("DELETE", "/v1/stream?conv_id=fuzz"),
+    request("GET", "/v1/stream/fuzz%3A%3Aorg%2Fmodel?from=0", b"", "x-conversation-id: other"),
+    request("DELETE", "/v1/stream?conv_id=fuzz") + request("GET", "/v1/stream?conv_id=nobody&from=0"),
     request("POST", "/v1/streams/lookup", b'{"conversation_ids": ["fuzz", "b"]}'),
     request(
         "OPTIONS",
@@ -171,9 +173,22 @@ def at_rest(process: psutil.Process, seen: list[float]) -> bool:
 
 
 def assert_served(front: Front) -> None:
-    with Client(front.port) as client:
+    with Client.of(front) as client:
         client.post("stream", events=1, every_s=0)
         assert client.answer()[2].endswith(b"data: [DONE]\n\n")
+
+
+def conversation(message: lease.Where | lease.Lookup | lease.Stop, address: str) -> lease.Message:
+    """There is one, `fuzz`, and whatever begins so."""
+    match message:
+        case lease.Lookup():
+            places = [lease.Place(id, 1, False, 7, address, "secret") for id in message.conversations]
+            return lease.Found(message.lease, places)
+        case lease.Stop():
+            return lease.Stopped(message.lease)
+    if message.conversation.startswith("fuzz"):
+        return lease.Granted(message.lease, 1, MODEL, address, "secret", ticket=7)
+    return lease.Refused(message.lease, "conversation-not-found", 404, "cannot find it")
 
 
 class Answers(dict[str, Any]):
@@ -198,6 +213,7 @@ def parts() -> Iterator[tuple[Front, FakeSupervisor]]:
         supervisor.grant(MODEL, running.address)
         supervisor.grant(SOCKETS, echo.address)
         supervisor.answers = Answers(supervisor.answers)
+        supervisor.converse = lambda message: conversation(message, running.address)
         for _ in range(20):
             assert_served(front)
         health = Health(front, supervisor)
@@ -223,7 +239,7 @@ def throw(front: Front, payloads: Sequence[tuple[bytes, Sequence[bytes]]]) -> li
     said = [b""] * len(payloads)
     with selectors.DefaultSelector() as selector:
         for number, (first, pieces) in enumerate(payloads):
-            connection = socket.create_connection(("127.0.0.1", front.port), 10)
+            connection = front.connect()
             selector.register(connection, selectors.EVENT_READ, number)
             if first:
                 connection.sendall(first)
@@ -252,14 +268,27 @@ def listen(selector: selectors.BaseSelector, said: list[bytes]) -> None:
         if not ready:
             return
         for key, _ in ready:
-            try:
-                data = key.fileobj.recv(65536)
-            except OSError:
-                data = b""
-            said[key.data] += data
-            if not data:
+            data = received(key.fileobj)
+            said[key.data] += data or b""
+            if data is None:
                 selector.unregister(key.fileobj)
                 key.fileobj.close()
+
+
+def received(connection: socket.socket) -> bytes | None:
+    """What has come; None at the end. Of TLS, what of it has been decrypted, too: no selector tells of that."""
+    connection.setblocking(False)
+    data = b""
+    try:
+        while True:
+            piece = connection.recv(65536)
+            data += piece
+            if not piece:
+                return data or None
+    except (BlockingIOError, ssl.SSLWantReadError):
+        return data
+    except OSError:
+        return data or None
 
 
 def storm(
