@@ -59,6 +59,7 @@ class FrontProtocol(ASGIProtocol):  # type: ignore[misc]
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self.worker.connections.add(self)
+        self.worker.ebb.rose(len(self.worker.connections))
         if self.worker.nr_conns > self.worker.connections_max:
             self._send_error_response(503, f"over {self.worker.connections_max} connections")
             self._keepalive_timeout()

@@ -28,6 +28,7 @@ from gunicorn.workers import gasgi
 from llamad.proxy.certificate import Certificate
 from llamad.proxy.client_connection import FrontProtocol
 from llamad.proxy.client_socket import ClientSocket
+from llamad.proxy.ebb import Ebb, give_memory_back
 from llamad.proxy.process import die_with_parent, set_title
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ class FrontWorker(gasgi.ASGIWorker):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self.connections: set[FrontProtocol] = set()
         self.connections_max = self.app.connections_max
+        self.ebb = Ebb()
         self._main: asyncio.Task[None] | None = None
         self._napping = False
         self._draining = False
@@ -94,6 +96,8 @@ class FrontWorker(gasgi.ASGIWorker):  # type: ignore[misc]
             self._deep = True
             for listener in self.sockets:
                 listener.sock.listen(BACKLOG)
+        if self.ebb.came(len(self.connections)):
+            give_memory_back()
         # Called first thing in each round of the main loop, and nowhere else but in a drain.
         self._napping = not self._draining
 

@@ -32,7 +32,8 @@ FILES_PER_STREAM = 2
 FILES_MORE = 150
 CONNECTIONS_MAX = IDLE + ACTIVE + 20
 STREAM_BYTES_MAX = 150 * 1024
-KEPT_BYTES_MAX = 16 << 20
+# What a thousand and two hundred streams hold is some 35 MiB; so much of it may stay.
+KEPT_BYTES_MAX = 20 << 20
 OPENED_WITHIN_S = 30.0
 DONE = b"data: [DONE]\n\n"
 END = b"0\r\n\r\n"
@@ -114,7 +115,6 @@ def test_a_thousand_idle_streams_and_two_hundred_that_talk(
     front, supervisor = parts
     (worker,) = front.workers()
     files, held_bytes = worker.num_fds(), worker.memory_info().rss
-    kept_bytes = []
     for count in (IDLE, IDLE // 4):
         with crowd(front.port, count, MODEL, play="head") as idle:
             for client in idle:
@@ -128,9 +128,8 @@ def test_a_thousand_idle_streams_and_two_hundred_that_talk(
                     assert_over_the_limit_is_503(front)
         wait_until(lambda: worker.num_fds() <= files + FILES_MORE, OPENED_WITHIN_S)
         wait_until(lambda: supervisor.open_leases() == 0)
-        kept_bytes.append(worker.memory_info().rss)
+        wait_until(lambda: worker.memory_info().rss - held_bytes < KEPT_BYTES_MAX, OPENED_WITHIN_S)
         assert_answers(front.port, MODEL)
-    assert kept_bytes[1] - kept_bytes[0] < KEPT_BYTES_MAX
     assert front.workers() == [worker]
     assert "Traceback" not in front.log_text()
     outcomes = {release.outcome for release in supervisor.heard(lease.Release)}
