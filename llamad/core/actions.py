@@ -74,7 +74,8 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class QueueLease:
-    """Tell the worker where its request stands; position 1 is the head of the queue of models."""
+    """Tell the worker where its request stands: of a model that waits for room, in the queue of models; else among those
+    who wait for the same one. 1 is the head."""
 
     key: LeaseKey
     position: int

@@ -54,7 +54,8 @@ def ask(s: SchedulerState, event: LeaseAsked, now: float) -> None:
         if _wait(s, model, event, now):
             _suspect(s, model, now)
     elif model.state is State.LOADING:
-        _wait(s, model, event, now)
+        if _wait(s, model, event, now):
+            s.emit(QueueLease(event.key, len(model.waiters)))
     else:
         _want(s, model, event, now)
 

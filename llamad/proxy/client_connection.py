@@ -134,6 +134,8 @@ class FrontProtocol(ASGIProtocol):  # type: ignore[misc]
     def _send_error_response(
         self, status: int, message: str, extra_headers: Iterable[tuple[str, str]] = ()
     ) -> None:
+        if self._refused or self._closed:
+            return  # A call that is told of the end answers it, too, and within TLS that would still go out.
         self._refused = True
         kind = _KIND_BY_STATUS.get(status, "internal" if status >= 500 else "bad-http")
         body = msgspec.json.encode(error_body(kind, status, f"cannot take the request: {message}"))

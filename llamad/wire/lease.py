@@ -156,7 +156,8 @@ class Policy(Message, frozen=True):
 
 
 class Queued(Message, frozen=True):
-    """Waiting; `position` 1 is the head of the queue of models. Repeated when it changes."""
+    """Waiting; `position` 1 is the head of the queue of models, or of those who wait for a model that loads or is full.
+    Repeated when it changes."""
 
     lease: int
     position: int

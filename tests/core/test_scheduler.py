@@ -21,6 +21,14 @@ def test_a_cold_model_is_spawned_once_and_serves_all_who_waited() -> None:
     assert d.granted() == [first, second]
 
 
+def test_who_comes_while_it_loads_is_told_its_place_among_those_who_wait() -> None:
+    d = Driver("a", models_max=1)
+    d.ask("a")
+    for place in (2, 3):
+        key = d.ask("a")
+        assert d.seen(a.QueueLease) == [a.QueueLease(key, place)]
+
+
 def test_an_alias_is_its_model_and_an_unknown_name_is_nobody() -> None:
     d = Driver(ModelEntry("a", aliases=("b:latest",)))
     d.ask("b:latest")

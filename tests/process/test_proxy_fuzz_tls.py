@@ -64,6 +64,19 @@ def test_mutants_within_tls(parts: tuple[Front, FakeSupervisor]) -> None:
     health.check()
 
 
+@pytest.mark.parametrize("broken", [b"2\r\n{}X\r\n", b"zz\r\n"])
+def test_a_broken_upload_gets_one_answer(parts: tuple[Front, FakeSupervisor], broken: bytes) -> None:
+    head = b"POST /v1/completions HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n"
+    with parts[0].connect() as connection:
+        connection.sendall(head)
+        connection.sendall(broken)
+        said = b""
+        while piece := connection.recv(65536):
+            said += piece
+    assert said.count(b"HTTP/1.1 ") == 1
+    assert said.startswith(b"HTTP/1.1 400 ")
+
+
 def test_mutants_in_the_place_of_tls(parts: tuple[Front, FakeSupervisor]) -> None:
     front, supervisor = parts
     stream = mutants((CLIENT_HELLO, REQUESTS[0]), TLS_TOKENS, Random(SEED))

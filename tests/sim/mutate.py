@@ -27,7 +27,7 @@ COPIED = (
     "tests/core",
     "tests/sim",
 )
-EVENTS = 40_000
+EVENTS = 60_000
 SEED = 1
 TIMEOUT_S = 120.0
 UNCHANGED = Mutant("unchanged", "__init__.py", "Pure.", "Pure.")
