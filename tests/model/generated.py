@@ -7,6 +7,7 @@
 | `tiny` | a llama of 2 layers with a byte-level BPE vocabulary of about 600 tokens and a ChatML template |
 | `wide` | the same with 49,152 tokens: a step takes a millisecond or two, for benchmarks of what surrounds it |
 | `target` | `tiny` and one more layer that changes little: `tiny` drafts well for it, not always rightly |
+| `loops` | like `tiny`, but it hardly looks back, so it soon repeats itself |
 | `lora-a`, `lora-b` | adapters of rank 4 for `tiny` |
 | `last` | a llama whose GGUF says pooling `last`: a causal embedder |
 | `bert`, `bert-cls` | BERT with WordPiece, 1,024 positions, pooling `mean` and `cls` |
@@ -187,17 +188,22 @@ class _Model:
 
     # ---- layers
 
-    def ends(self) -> None:
-        """What a decoder has before its first and after its last layer. Logits spread enough to have a clear winner."""
-        self.weight("token_embd.weight", self.n_vocab, N_EMBD, scale=1.0)
+    def ends(self, embedding: float = 0.3) -> None:
+        """What a decoder has before its first and after its last layer.
+
+        Logits spread enough to have a clear winner. The smaller the `embedding`, the less it is the last token alone
+        that decides on it.
+        """
+        self.weight("token_embd.weight", self.n_vocab, N_EMBD, scale=embedding)
         self.ones("output_norm.weight", N_EMBD)
         self.weight("output.weight", self.n_vocab, N_EMBD, scale=0.4)
 
-    def attention(self, layer: int, scale: float | None = None) -> None:
+    def attention(self, layer: int, scale: float | None = None, sharp: float = 0.25) -> None:
         at, head = f"blk.{layer}", N_EMBD // N_HEAD
         self.ones(f"{at}.attn_norm.weight", N_EMBD)
-        self.weight(f"{at}.attn_q.weight", N_EMBD, N_EMBD)
-        self.weight(f"{at}.attn_k.weight", N_HEAD_KV * head, N_EMBD)
+        # Attention that picks: an even one would be the same wherever the eye falls.
+        self.weight(f"{at}.attn_q.weight", N_EMBD, N_EMBD, scale=sharp)
+        self.weight(f"{at}.attn_k.weight", N_HEAD_KV * head, N_EMBD, scale=sharp)
         self.weight(f"{at}.attn_v.weight", N_HEAD_KV * head, N_EMBD)
         self.weight(f"{at}.attn_output.weight", N_EMBD, N_EMBD, scale=scale)
 
@@ -214,10 +220,11 @@ class _Model:
         self.weight(f"{at}.ssm_in.weight", 2 * inner, N_EMBD)
         self.weight(f"{at}.ssm_conv1d.weight", inner, 4)
         self.small(f"{at}.ssm_conv1d.bias", inner)
-        self.weight(f"{at}.ssm_x.weight", rank + 2 * state, inner)
+        # What goes into the states and comes out of them outweighs the token itself.
+        self.weight(f"{at}.ssm_x.weight", rank + 2 * state, inner, scale=3 * inner**-0.5)
         self.weight(f"{at}.ssm_dt.weight", inner, rank)
-        self.small(f"{at}.ssm_dt.bias", inner)
-        # Mamba's own start: states that fade at different speeds.
+        # Mamba's own start: states that fade at different speeds, the slowest within a hundred tokens.
+        self.put(f"{at}.ssm_dt.bias", -4 + 0.5 * _random(f"{at}.ssm_dt.bias").standard_normal(inner))
         self.put(f"{at}.ssm_a", -np.tile(np.arange(1, state + 1), (inner, 1)))
         self.ones(f"{at}.ssm_d", inner)
         self.weight(f"{at}.ssm_out.weight", N_EMBD, inner)
@@ -232,7 +239,9 @@ class _Model:
             self.out.add_ssm_time_step_rank(rank)
 
 
-def _llama(path: Path, *, layers: int = 2, n_vocab: int = 0, pooling: PoolingType | None = None) -> None:
+def _llama(
+    path: Path, *, layers: int = 2, n_vocab: int = 0, pooling: PoolingType | None = None, loops: bool = False
+) -> None:
     model = _Model(path, "llama", layers=layers)
     model.byte_pairs(n_vocab)
     model.out.add_head_count_kv(N_HEAD_KV)
@@ -240,10 +249,10 @@ def _llama(path: Path, *, layers: int = 2, n_vocab: int = 0, pooling: PoolingTyp
     model.out.add_rope_dimension_count(N_EMBD // N_HEAD)
     if pooling is not None:
         model.out.add_pooling_type(pooling)
-    model.ends()
+    model.ends(1.0 if loops else 0.3)
     for layer in range(layers):
         scale = 0.03 if layer >= 2 else None
-        model.attention(layer, scale)
+        model.attention(layer, scale, sharp=0.1 if loops else 0.25)
         model.feed_forward(layer, scale)
     model.close()
 
@@ -342,6 +351,7 @@ MODELS: dict[str, Callable[[Path], None]] = {
     "tiny": _llama,
     "wide": lambda path: _llama(path, n_vocab=N_VOCAB_WIDE),
     "target": lambda path: _llama(path, layers=3),
+    "loops": lambda path: _llama(path, loops=True),
     "lora-a": lambda path: _lora(path, "a"),
     "lora-b": lambda path: _lora(path, "b"),
     "last": lambda path: _llama(path, pooling=PoolingType.LAST),

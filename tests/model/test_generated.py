@@ -18,6 +18,7 @@ DECODERS = {
     "tiny": "llama",
     "wide": "llama",
     "target": "llama",
+    "loops": "llama",
     "last": "llama",
     "mamba": "mamba",
     "jamba": "jamba",

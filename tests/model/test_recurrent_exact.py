@@ -85,6 +85,9 @@ def logits_by_llama_cpp(path: Path, tokens: Sequence[int]) -> list[np.ndarray]:
     """Logits after each token, by llama.cpp's own calls."""
     from llama_cpp import llama_cpp as lib
 
+    from llamad.engine import llama
+
+    lib.llama_log_set(llama._to_log, None)
     model: Any = lib.llama_model_load_from_file(os.fsencode(path), lib.llama_model_default_params())
     params = lib.llama_context_default_params()
     params.n_ctx = N_CTX
