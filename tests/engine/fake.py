@@ -66,7 +66,9 @@ class FakeChain:
     """Draws among all candidates with a generator seeded by the chain's last stage."""
 
     def __init__(self, stages: Sequence[Stage]) -> None:
-        self._random = random.Random(int(stages[-1].args[-1]))
+        seed = stages[-1].args[-1]
+        # DRY's last argument is another.
+        self._random = random.Random(seed if isinstance(seed, int) else 0)
         self._left: tuple[Ids, Row] = (np.empty(0, np.int64), np.empty(0, np.float32))
 
     def draw(self, row: Row, ids: Ids | None) -> int:

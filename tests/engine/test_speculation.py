@@ -18,6 +18,7 @@ from llamad.engine.plan import Need, Share, plan, without_drafts
 from llamad.engine.speculation import COST_CPU, COST_GPU, PAUSE_MAX, START, Pace
 from llamad.engine.vocabulary import (
     Failed,
+    Finished,
     GenerateRequest,
     Rules,
     SamplingParams,
@@ -55,10 +56,32 @@ class Oracle:
         return tokens[len(wish.tokens) :]
 
 
+class Prophet(Oracle):
+    """Drafts what was said in another run, each token wrong with a probability of its own."""
+
+    def __init__(self, said: dict[int, list[int]], right: float, length: int, seed: int) -> None:
+        super().__init__(right, length, seed)
+        self.said = said
+
+    def _draft(self, wish: Wish) -> list[int]:
+        said, last = self.said[wish.task], list(wish.tokens[-5:])
+        ends = [end for end in range(len(last), len(said)) if said[end - len(last) : end] == last]
+        coming = said[ends[-1] :][: min(self.length, wish.n_max)] if ends else []
+        return [
+            token if self.random.random() < self.right else self.random.randrange(0, 257) for token in coming
+        ]
+
+
 def backend(*drafters: Any, n_drafted: int = 24, **options: Any) -> FakeBackend:
     fake = FakeBackend(**options)
     fake.drafters, fake.n_drafted = drafters, n_drafted
     return fake
+
+
+def ids_of(bench: Bench, id: int) -> list[int]:
+    """All tokens of an answer."""
+    outputs = [output for output in bench.outputs if output.id == id]
+    return [token for output in outputs if isinstance(output, Text | Finished) for token in output.ids]
 
 
 def told(bench: Bench, id: int) -> tuple[Any, ...]:
@@ -67,7 +90,7 @@ def told(bench: Bench, id: int) -> tuple[Any, ...]:
     end = bench.last(id)
     if isinstance(end, Failed):
         return bench.text(id), end.error.kind
-    ids = [token for text in texts for token in text.ids] + list(end.ids)
+    ids = ids_of(bench, id)
     likelihoods = [each for text in texts for each in text.likelihoods]
     return bench.text(id), ids, likelihoods, end.reason, end.stop_word, end.timings.predicted_tokens
 
@@ -132,7 +155,7 @@ def requests_of_all_kinds(draw: st.DrawFn) -> list[GenerateRequest]:
         request(
             id,
             draw(st.sampled_from(["same for all", "x", "abcabcabcabcabc", "z" * 40])),
-            draw(st.integers(1, 40)),
+            draw(st.integers(1, 60)),
             sampling=draw(st.sampled_from(SAMPLINGS)),
             **draw(st.sampled_from(KINDS)),
         )
@@ -147,9 +170,10 @@ def requests_of_all_kinds(draw: st.DrawFn) -> list[GenerateRequest]:
     length=st.integers(1, 20),
     seed=st.integers(0, 1000),
     n_drafted=st.integers(1, 40),
-    n_ctx=st.sampled_from([90, 400]),
+    n_ctx=st.sampled_from([64, 400]),
     n_step=st.sampled_from([8, 64]),
     ends_at=st.sampled_from([0, 30]),
+    shifts=st.booleans(),
 )
 def test_whatever_is_drafted_every_answer_is_the_same(
     work: list[GenerateRequest],
@@ -160,16 +184,20 @@ def test_whatever_is_drafted_every_answer_is_the_same(
     n_ctx: int,
     n_step: int,
     ends_at: int,
+    shifts: bool,
 ) -> None:
     def successor(tokens: Sequence[int]) -> int:
         return EOG if len(tokens) == ends_at else next_token(tokens)
 
-    plain = Bench(FakeBackend(n_slots=3, n_ctx=n_ctx, n_step=n_step))
-    oracle = Oracle(right, length, seed)
-    fast = Bench(backend(oracle, n_drafted=min(n_drafted, n_step - 3), n_slots=3, n_ctx=n_ctx, n_step=n_step))
-    for bench in (plain, fast):
-        bench.backend.successor = successor
-        run_on_a_thread(bench, work)
+    sizes: dict[str, Any] = {"n_slots": 3, "n_ctx": n_ctx, "n_step": n_step, "shifts": shifts}
+    plain = Bench(FakeBackend(**sizes))
+    plain.backend.successor = successor
+    run_on_a_thread(plain, work)
+    said = {item.id: [*item.tokens, *ids_of(plain, item.id)] for item in work}
+    oracle = Prophet(said, right, length, seed)
+    fast = Bench(backend(oracle, n_drafted=min(n_drafted, n_step - 3), **sizes))
+    fast.backend.successor = successor
+    run_on_a_thread(fast, work)
     for item in work:
         assert told(fast, item.id) == told(plain, item.id)
 
