@@ -6,9 +6,8 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from llamad.config import files, ini, layers, merge, options, sources, specs, variants
+from llamad.config import beside, files, ini, layers, merge, options, sources, specs, variants
 from llamad.config.file_list import FileList
-from llamad.config.gguf import read_head
 from llamad.config.layers import Layer
 from llamad.config.merge import Draft, Preset
 from llamad.config.option import Scope
@@ -150,6 +149,9 @@ def _open(draft: Draft, stop_timeout_s: float) -> ModelSpec:
         raise
     except ValueError as error:
         raise _FaultError("model", str(error)) from None
+    fault = beside.first_fault(draft.layer, file.facts)
+    if fault is not None:
+        raise _FaultError(*fault)
     return specs.build(draft, replace(file, identity=file.identity + extra), mmproj, stop_timeout_s)
 
 
@@ -167,21 +169,8 @@ def _open_named_files(draft: Draft) -> tuple[Draft, tuple[str, ...]]:
         elif isinstance(kind, FileList) and isinstance(value, tuple):
             paths = [files.absolute(path) for path in kind.paths(value)]
             identity += [_identity(name, path) for path in paths]
-            for path in paths:
-                _check_adapter(name, path)
             layer[name] = replace(setting, value=kind.with_paths(value, paths))
     return replace(draft, layer=layer), tuple(identity)
-
-
-def _check_adapter(option: str, path: str) -> None:
-    """Raises _FaultError for what is no LoRA adapter; whether it fits the model turns out when it is loaded."""
-    try:
-        with files.open_regular(path) as file:
-            head = read_head(file, os.fstat(file.fileno()).st_size)
-    except (OSError, ValueError) as error:
-        raise _FaultError(option, f"cannot use '{path}': {error}") from None
-    if head.text("general.type") != "adapter" or head.text("adapter.type") != "lora":
-        raise _FaultError(option, f"cannot use '{path}': it is no LoRA adapter")
 
 
 def _identity(option: str, path: str) -> str:

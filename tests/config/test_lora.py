@@ -35,6 +35,10 @@ def test_adapters_are_files_of_the_model(tmp_path: Path) -> None:
         ("lora = {0}/none.gguf", "cannot read '{0}/none.gguf' as user"),
         ("lora = {0}/a.gguf,{0}", "cannot use '{0}': it is a directory"),
         ("lora = {0}/m.gguf", "cannot use '{0}/m.gguf': it is no LoRA adapter"),
+        (
+            "lora = {0}/a.gguf,{0}/g.gguf",
+            "cannot use '{0}/g.gguf': it is for models of the architecture 'gemma3', not 'llama'",
+        ),
         ("lora-scaled = {0}/t.gguf:1", "cannot use '{0}/t.gguf': it is no LoRA adapter"),
         ("lora-scaled = {0}/empty.gguf:1", "cannot use '{0}/empty.gguf': "),
         ("lora-scaled = {0}/a.gguf", "cannot set 'lora-scaled': '{0}/a.gguf' is not FILE:SCALE"),
@@ -43,6 +47,7 @@ def test_adapters_are_files_of_the_model(tmp_path: Path) -> None:
 def test_adapters_that_are_none(tmp_path: Path, lines: str, message: str) -> None:
     model = write_model(tmp_path / "m.gguf")
     adapter(tmp_path / "a.gguf")
+    adapter(tmp_path / "g.gguf", general__architecture="gemma3")
     adapter(tmp_path / "t.gguf", adapter__type="control_vector")
     (tmp_path / "empty.gguf").write_bytes(b"")
     text = f"[m]\nmodel = {model}\n{lines.format(tmp_path)}\n"
