@@ -18,7 +18,7 @@ def fault(model: LlamaBackend, draft: LlamaBackend) -> str:
     """Why `draft` is of no use to `model`, "" if it is. Looks at every token: 0.1 s for 50,000."""
     own, other = model._vocab, draft._vocab
     n_own, n_other = model.facts.n_vocab, draft.facts.n_vocab
-    if not draft.takes_back:
+    if draft.recurrent:
         return "it cannot take tokens back"
     if lib.llama_vocab_type(own) != lib.llama_vocab_type(other):
         return "its vocabulary is of another type"

@@ -146,8 +146,6 @@ class LlamaBackend:
         n_ctx, n_vocab = self.facts.n_ctx, self.facts.n_vocab
         self._batch = Batch(self.n_step, n_ctx, shape.n_sequences)
         self._samplers = Samplers(self._vocab, n_vocab)
-        self.takes_back = not (lib.llama_model_is_recurrent(model) or lib.llama_model_is_hybrid(model))
-        """Can the last positions of a sequence be removed again?"""
         self.drafters: Sequence[Drafter] = ()
         self.n_drafted = 0
         self.draft: LlamaBackend | None = None

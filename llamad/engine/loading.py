@@ -68,7 +68,7 @@ def _with_drafters(
     backend: LlamaBackend, settings: EngineSettings, draft: LlamaBackend | None
 ) -> LlamaBackend:
     speculation = settings.speculation
-    if speculation.types and not backend.takes_back:
+    if speculation.types and backend.recurrent:
         log.warning("cannot speculate with %s: it cannot take tokens back", settings.path)
         if draft is not None:
             draft.close()

@@ -117,8 +117,8 @@ class Speculation:
             return 0
         task, run = slot.task, self._run(slot)
         said, limit = task.request.speculative, task.request.max_tokens
-        # The last token of an answer is sampled behind the last one that is right.
-        most = [run.pace.next(), self._n_ctx - len(task.tokens)]
+        # One more token is sampled behind the last one that is right. Where the context is full it ends, or is shifted.
+        most = [run.pace.next(), self._n_ctx - len(task.tokens) - 1]
         most += [limit - task.n_predicted - 1] if limit >= 0 else []
         most += [said.n_max] if said is not None and said.n_max is not None else []
         return max(0, min(most))

@@ -16,6 +16,7 @@ from tests.engine.live import Live, live, loaded
 from tests.harness import Llamad
 from tests.model.generated import generated
 from tests.model.test_instance_serving import loaded as instance_loaded
+from tests.model.test_instance_sleep import sleep, wake
 from tests.model.test_measure import Case, measured, really_loaded
 
 pytestmark = pytest.mark.model
@@ -167,3 +168,22 @@ draft-max = 4
         assert need["minimum"]["host"] > 40 << 20
         page = requests.get(f"{daemon.url}/metrics", timeout=30).text
         assert 'llamad_model_drafted_tokens_total{model="target"}' in page
+
+
+def test_an_instance_sleeps_and_wakes_with_its_draft_model_and_its_adapters() -> None:
+    options = {
+        "ctx-size": 512,
+        "spec-draft-model": str(generated("tiny")),
+        "lora": [str(generated("lora-a"))],
+    }
+    with instance_loaded(generated("target"), options) as instance:
+        ask = {"prompt": CATS, "max_tokens": 30, "temperature": 0}
+        instance.post("/lora-adapters", [{"id": 0, "scale": 0.5}])
+        before = instance.post("/completion", ask)
+        held = instance.ready["bytes"]["host"]
+        assert sleep(instance)["bytes"]["host"] < held
+        assert [entry["scale"] for entry in instance.get("/lora-adapters")] == [0.5]
+        assert wake(instance)["bytes"]["host"] == pytest.approx(held, rel=0.1)
+        after = instance.post("/completion", ask)
+        assert after["content"] == before["content"]
+        assert after["timings"]["draft_n"]
