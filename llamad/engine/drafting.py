@@ -91,6 +91,15 @@ class SpeculationSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Speculative:
+    """A request's own limits of speculation, None for the model's. `n_max` 0 turns it off; it cannot be above the model's."""
+
+    n_max: int | None = None
+    n_min: int | None = None
+    p_min: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Wish:
     """A sequence that could do with a draft: of at most `n_max` tokens that follow on `tokens`; 0 for none yet.
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from llamad.engine.drafting import SpeculationSettings
+from llamad.engine.drafting import Speculative as Speculative
 from llamad.errors import LlamadError
 
 SEED_RANDOM = 0xFFFFFFFF
@@ -85,15 +86,6 @@ class Rules:
 
 Adapters = tuple[tuple[int, float], ...]
 """LoRA adapters in force: (id, scale) by ascending id, none with a scale of 0. Ids count a model's adapters from 0."""
-
-
-@dataclass(frozen=True, slots=True)
-class Speculative:
-    """A request's own limits of speculation, None for the model's. `n_max` 0 turns it off; it cannot be above the model's."""
-
-    n_max: int | None = None
-    n_min: int | None = None
-    p_min: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
