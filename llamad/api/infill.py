@@ -22,7 +22,7 @@ from llamad.api.openai import Streaming, parse_streaming
 from llamad.api.prompts import Prompt, mixed_tokens
 from llamad.api.sampling import Vocabulary
 from llamad.api.unsupported import CHAT_ONLY, refuse_unsupported
-from llamad.engine.vocabulary import FimTokens
+from llamad.engine.forms import FimTokens
 from llamad.errors import LlamadError
 
 WINDOW_TOKENS = 2048

@@ -10,7 +10,8 @@ from typing import Any
 
 from llamad.api.fields import Fields, wrong_field
 from llamad.api.sampling import Vocabulary
-from llamad.engine.vocabulary import Embedded, PairForm
+from llamad.engine.forms import PairForm
+from llamad.engine.vocabulary import Embedded
 from llamad.errors import RequestError
 
 DOCUMENTS_MAX = 16_384

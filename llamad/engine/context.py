@@ -10,8 +10,9 @@ from llama_cpp import llama_cpp as lib
 
 from llamad.engine import checks
 from llamad.engine.embedding import POOLINGS
+from llamad.engine.forms import PairForm
 from llamad.engine.shape import Shape, Traits, shape_of
-from llamad.engine.vocabulary import EngineSettings, PairForm
+from llamad.engine.vocabulary import EngineSettings
 
 
 def meta(model: Any, key: str) -> str:

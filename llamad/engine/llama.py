@@ -40,6 +40,7 @@ from llamad.engine.complaints import Complaints
 from llamad.engine.context import context_params, meta, pair_form, read_shape, set_extra
 from llamad.engine.drafting import Drafter
 from llamad.engine.embedding import Matrix
+from llamad.engine.forms import FimTokens
 from llamad.engine.ggml import Ggml
 from llamad.engine.host_memory import Bytes
 from llamad.engine.lora import Loras
@@ -48,7 +49,7 @@ from llamad.engine.placement import Placed
 from llamad.engine.sampling import Chain
 from llamad.engine.shape import Shape
 from llamad.engine.stages import Stage
-from llamad.engine.vocabulary import Adapters, EngineSettings, FimTokens, ModelFacts
+from llamad.engine.vocabulary import Adapters, EngineSettings, ModelFacts
 from llamad.errors import LlamadError, RequestError
 
 log = logging.getLogger(__name__)

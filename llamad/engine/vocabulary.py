@@ -7,6 +7,7 @@ from typing import Any
 
 from llamad.engine.drafting import SpeculationSettings
 from llamad.engine.drafting import Speculative as Speculative
+from llamad.engine.forms import FimTokens, PairForm
 from llamad.errors import LlamadError
 
 SEED_RANDOM = 0xFFFFFFFF
@@ -378,33 +379,6 @@ class EngineStats:
 
 
 @dataclass(frozen=True, slots=True)
-class PairForm:
-    """How a query and a document become one input of a model that ranks.
-
-    By `template`, which has `{query}` and `{document}` in it; without one, as tokens before, between and after them.
-    """
-
-    template: str | None = None
-    before: tuple[int, ...] = ()
-    between: tuple[int, ...] = ()
-    after: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class FimTokens:
-    """The vocabulary's tokens for filling in the middle, -1 for each that it has not.
-
-    `repository` and `separator` come before a project's and a file's name.
-    """
-
-    prefix: int = -1
-    suffix: int = -1
-    middle: int = -1
-    repository: int = -1
-    separator: int = -1
-
-
-@dataclass(frozen=True, slots=True)
 class ModelFacts:
     """What the GGUF and the context say of the loaded model."""
 
@@ -429,7 +403,7 @@ class ModelFacts:
     """How the weights are quantised, in llama.cpp's words."""
     vocab_type: int = 0
     """llama.cpp's number of the kind of tokeniser."""
-    fim: FimTokens = FimTokens()
+    fim: FimTokens = FimTokens()  # noqa: RUF009 - frozen
     shifts: bool = False
     """A request may be longer than the context: its oldest part is dropped."""
     n_embd_out: int = 0
@@ -437,12 +411,11 @@ class ModelFacts:
     generates: bool = True
     pooling: str | None = None
     """How it makes vectors, "" where nobody has said how; None: it does not."""
-    pair: PairForm = PairForm()
+    pair: PairForm = PairForm()  # noqa: RUF009 - frozen
+    speculation: tuple[str, ...] = ()
+    """Who drafts, by llama-server's names; () where nobody does."""
 
     @property
     def n_prompt_max(self) -> int:
         """Tokens that a prompt has less than."""
         return self.n_ctx_slot * (SHIFTED_CONTEXTS_MAX if self.shifts else 1)
-
-    speculation: tuple[str, ...] = ()
-    """Who drafts, by llama-server's names; () where nobody does."""

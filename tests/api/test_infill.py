@@ -17,7 +17,7 @@ from llamad.api.infill import (
     parse_infill,
     require_fim,
 )
-from llamad.engine.vocabulary import FimTokens
+from llamad.engine.forms import FimTokens
 from llamad.errors import LlamadError, RequestError
 from tests.api.vocabulary_for_tests import BOS, ByteVocabulary
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from llamad.api.rerank import DOCUMENTS_MAX, pair_tokens, parse_rerank, rerank_document
-from llamad.engine.vocabulary import Embedded, PairForm
+from llamad.engine.forms import PairForm
+from llamad.engine.vocabulary import Embedded
 from llamad.errors import RequestError
 from tests.api.vocabulary_for_tests import ByteVocabulary
 
