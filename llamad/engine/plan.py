@@ -1,8 +1,8 @@
 """What the next decode call evaluates: a pure function from what the slots need to a batch.
 
 Every generating slot gets its one token first, so a stream is never held up by the length of a neighbour's prompt.
-What room is left goes to prompts, in equal shares as long as they need them (max-min fair): a short prompt does not
-wait for a long one. Beside generating slots prompts get only part of the batch, because the whole step must end before
+What room is left goes to prompts, most of it to those that need least (`parts`): a short prompt does not wait for a long
+one, and of several alike one comes to its first token after another, instead of all together at the end. Beside generating slots prompts get only part of the batch, because the whole step must end before
 any stream can go on. What they leave goes to drafts of how streams go on (`drafting`).
 
 A plan depends on nothing but its arguments, so a request that runs alone is cut into the same chunks each time. That
@@ -60,7 +60,7 @@ def plan(needs: Sequence[Need], n_batch: int, n_prompt_beside: int) -> list[Shar
     generating = [need for need in needs if need.generating][:n_batch]
     prompts = [need for need in needs if not need.generating]
     room = n_batch - len(generating)
-    counts = fair([need.wanted for need in prompts], min(room, n_prompt_beside) if generating else room)
+    counts = parts([need.wanted for need in prompts], min(room, n_prompt_beside) if generating else room)
     drafted = fair([need.n_drafted for need in generating], room - sum(counts))
     shares = [_share(need, 1, n_drafted) for need, n_drafted in zip(generating, drafted, strict=True)]
     shares += [_share(need, count) for need, count in zip(prompts, counts, strict=True) if count]
@@ -72,6 +72,18 @@ def without_drafts(shares: Sequence[Share]) -> list[Share] | None:
     if not any(share.n_drafted for share in shares):
         return None
     return [replace(share, n_drafted=0) for share in shares]
+
+
+def parts(wanted: Sequence[int], room: int) -> list[int]:
+    """Parts of `room` for prompts: a quarter of it shared out evenly, so that each goes on at every step; the rest to who
+    needs least, one after another."""
+    counts = fair(wanted, -(-room // 4))
+    room -= sum(counts)
+    for index in sorted(range(len(wanted)), key=lambda index: wanted[index] - counts[index]):
+        more = min(room, wanted[index] - counts[index])
+        counts[index] += more
+        room -= more
+    return counts
 
 
 def fair(wanted: Sequence[int], room: int) -> list[int]:

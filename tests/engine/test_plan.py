@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamad.engine.plan import Need, Share, fair, halves, plan
+from llamad.engine.plan import Need, Share, fair, halves, parts, plan
 
 N_BATCH = 64
 
@@ -59,6 +59,24 @@ def test_fair_wastes_nothing_and_favours_nobody(wanted: list[int], room: int) ->
     unserved = [part for part, want in zip(parts, wanted, strict=True) if part < want]
     # Whoever got less than wanted got as much as anybody, but for the rounding.
     assert not unserved or max(parts) <= min(unserved) + 1
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=16), st.integers(1, 600))
+def test_parts_waste_nothing_and_let_nobody_stand(wanted: list[int], room: int) -> None:
+    counts = parts(wanted, room)
+    assert sum(counts) == min(room, sum(wanted))
+    assert all(0 <= count <= most for count, most in zip(counts, wanted, strict=True))
+    assert all(counts) or room < 4 * len(wanted)
+
+
+def test_prompts_that_are_alike_end_one_after_another() -> None:
+    left, ended, steps = [45] * 7, [], 0
+    while any(left):
+        steps += 1
+        left = [rest - count for rest, count in zip(left, parts(left, 128), strict=True)]
+        ended += [steps] * (left.count(0) - len(ended))
+    assert steps == 3
+    assert ended[:3] == [1, 1, 2]
 
 
 def test_streams_come_before_prompts_and_short_prompts_beside_long_ones() -> None:
