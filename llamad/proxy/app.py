@@ -224,7 +224,7 @@ async def _send_plain(send: Send, status: int, body: bytes, headers: Said, scope
     ]
     encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in said]
     await send({"type": "http.response.start", "status": status, "headers": encoded})
-    await send({"type": "http.response.body", "body": body})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
 
 # ---- ASGI

@@ -32,7 +32,7 @@ from llamad.proxy.gate import CLIENT
 from llamad.proxy.heads import answer_headers, request_id_of
 from llamad.proxy.lease import Lease, LeaseClient
 from llamad.proxy.lookup import Wish, wish_of_upgrade
-from llamad.proxy.request import error_headers
+from llamad.proxy.request import declared_length, error_headers
 from llamad.proxy.upstream_socket import Refused, Socket, Upgrade, open_socket
 from llamad.wire import lease as wire
 from llamad.wire.proxy import ProxySettings
@@ -86,6 +86,7 @@ class WebSocketRelay:
     def _admitted(self, scope: dict[str, Any]) -> Wish:
         """What to ask for. Raises LlamadError."""
         self._door.admit(scope)
+        _check_handshake(scope)
         if not self._door.allows_origin(scope):
             raise RequestError("cannot open a WebSocket from this origin", kind="origin-refused", status=403)
         return wish_of_upgrade(scope["query_string"].decode("latin-1"))
@@ -226,6 +227,14 @@ class _Talk:
                 await self._draining.wait()
         except TimeoutError:
             pass
+
+
+def _check_handshake(scope: dict[str, Any]) -> None:
+    """What follows its head is frames to one reader and a body to the other: there must be only one way to read it."""
+    if scope.get("http_version") == "1.0":
+        raise RequestError("cannot open a WebSocket by HTTP/1.0", kind="bad-http")
+    if declared_length(scope) != 0:
+        raise RequestError("cannot open a WebSocket by a request with a body", kind="bad-http")
 
 
 def _sendable(end: End) -> tuple[int, str]:

@@ -123,3 +123,10 @@ def test_reads_never_load():
     assert wish_of_query("model=org%2Fm%3AQ4") == Wish("org/m:Q4", autoload=False, load=False)
     assert wish_of_query("model=") is None
     assert wish_of_query("") is None
+
+
+@pytest.mark.parametrize("name", [b"\\ud800", b"a\\udfffb", b"\\ud800\\ud800", b"\xed\xa0\x80"])
+def test_half_a_character_is_no_name(name: bytes):
+    with pytest.raises(RequestError) as caught:
+        wish_of_body("application/json", b'{"model": "%b"}' % name, "")
+    assert (caught.value.status, caught.value.kind) == (400, "bad-json")
