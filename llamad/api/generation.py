@@ -55,6 +55,7 @@ class Generation:
     n_discard: int = 0
     stream: bool = False
     shown: tuple[tuple[int, bytes], ...] = ()
+    n_indent: int = 0
 
     def request(
         self, number: int, tokens: tuple[int, ...], family: int = 0, place: int = 0
@@ -82,6 +83,7 @@ class Generation:
             self.n_discard,
             self.stream,
             self.shown,
+            self.n_indent,
         )
 
     @classmethod
@@ -103,6 +105,7 @@ class Generation:
             n_discard=request.n_discard,
             stream=request.stream,
             shown=request.shown,
+            n_indent=request.n_indent,
         )
 
     def with_stops(self, stops: tuple[str, ...]) -> Generation:
@@ -130,6 +133,7 @@ def parse_generation(fields: Fields, defaults: Generation, vocabulary: Vocabular
         n_keep=fields.integer("n_keep", defaults.n_keep, -1, TOKENS_MAX),
         n_discard=fields.integer("n_discard", defaults.n_discard, 0, TOKENS_MAX),
         stream=fields.flag("stream", False),
+        n_indent=fields.integer("n_indent", defaults.n_indent, 0, TOKENS_MAX),
     )
 
 

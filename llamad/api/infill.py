@@ -78,7 +78,8 @@ def require_fim(fim: FimTokens) -> None:
 
 def parse_infill(document: dict[str, Any], defaults: Generation, vocabulary: Vocabulary) -> InfillRequest:
     """Raises RequestError that names the field. Texts come back cut to what can count."""
-    fields = Fields(document)
+    # Editors send a time limit for prompts, which llama-server takes and does not keep; what costs time is cut here.
+    fields = Fields({name: value for name, value in document.items() if name != "t_max_prompt_ms"})
     refuse_unsupported(fields, CHAT_ONLY)
     near = WINDOW_TOKENS * _TOKEN_CHARS
     prefix, suffix = _mixed(fields, "input_prefix"), _mixed(fields, "input_suffix")

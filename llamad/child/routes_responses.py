@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from falcon.asgi import Request, Response
 
 from llamad.api.json_body import parse_object
@@ -22,4 +24,6 @@ class Responses(Generating):
         tokens = await service.prompt_tokens((turn.prompt,))
         head = self._head("resp_", chat.model)
         dialect = ResponsesDialect(head, turn.make_parser, request.echo, self._clock.wall)
-        await self._answer(req, resp, dialect, turn.generation, [tokens], chat.streaming)
+        # Whose thoughts were how many tokens shows in the pieces alone.
+        generation = replace(turn.generation, stream=True)
+        await self._answer(req, resp, dialect, generation, [tokens], chat.streaming)

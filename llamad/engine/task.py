@@ -48,7 +48,7 @@ class Task:
         self._n_total_max = max(facts.n_ctx_slot, facts.n_ctx_train) if request.max_tokens < 0 else math.inf
         self._n_kept = shift.keep(request.n_keep, len(request.tokens), facts.n_ctx_slot, facts.add_bos)
         self._shown = dict(request.shown)
-        self._stream = TextStream(request.stop)
+        self._stream = TextStream(request.stop, request.n_indent)
         self._n_sent = 0
         self._likelihoods: Held[Likelihood] = Held()
         self._stop_word = ""
@@ -113,7 +113,7 @@ class Task:
             self.reason, self._stop_word = "stop", stop_word
         elif end_of_text or self.sampler.complete:
             return self.end("stop", now, before=text)
-        elif self._is_full() or self._is_late(text, now):
+        elif self._stream.outdented or self._is_full() or self._is_late(text, now):
             return self.end("length", now, before=text)
         return self._text(text, now)
 

@@ -7,6 +7,8 @@ however the bytes were cut.
 
 A stop string is found where it is complete first; of those complete at the same character the longest counts. That is
 the only reading of "ends the answer" that does not depend on how the text arrives.
+
+What fills in a block of code may also end where the block does: at the first line that is indented less.
 """
 
 from __future__ import annotations
@@ -62,19 +64,45 @@ class StopFilter:
         return held
 
 
-class TextStream:
-    """Pieces of tokens in, text out."""
+class Indentation:
+    """Lines after the first begin with at least `n` blanks and tabs; 0: however they like. An empty line is one with none."""
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, n: int) -> None:
+        self._n = n
+        self._blanks: int | None = None
+
+    def push(self, text: str) -> tuple[str, bool]:
+        """(the text up to the first line that lacks indentation, whether there is such a line)."""
+        if not self._n:
+            return text, False
+        for place, character in enumerate(text):
+            if self._blanks is not None and character in " \t":
+                self._blanks += 1
+                continue
+            if self._blanks is not None and self._blanks < self._n:
+                return text[:place], True
+            self._blanks = 0 if character == "\n" else None
+        return text, False
+
+
+class TextStream:
+    """Pieces of tokens in, text out. `n_indent`: see Indentation."""
+
+    def __init__(self, stops: Sequence[str], n_indent: int = 0) -> None:
         self._characters = Characters()
         self._filter = StopFilter(stops)
+        self._indentation = Indentation(n_indent)
         self._n_whole = 0
+        self.outdented = False
+        """Has the text ended at a line that lacks indentation?"""
 
     def push(self, piece: bytes) -> tuple[str, str | None]:
         """As StopFilter.push, for the bytes of one more token."""
         text = self._characters.push(piece)
         self._n_whole += len(text)
-        return self._filter.push(text)
+        final, stop = self._filter.push(text)
+        final, self.outdented = self._indentation.push(final)
+        return final, None if self.outdented else stop
 
     @property
     def end(self) -> int:
@@ -83,7 +111,7 @@ class TextStream:
 
     def flush(self) -> str:
         """The rest, when the text has ended without a stop string."""
-        return self._filter.flush()
+        return "" if self.outdented else self._indentation.push(self._filter.flush())[0]
 
 
 def first_stop(text: str, stops: Sequence[str]) -> tuple[int, str] | None:

@@ -102,7 +102,8 @@ class GenerateRequest:
     all of them: the prompt is evaluated once. 0 for a request alone. Where the model `shifts`, a request that is longer than
     the context keeps its first `n_keep` tokens (< 0: its prompt), and drops `n_discard` behind them at a time (0: half of
     the rest). Without `stream` there is one Text, at the end: a step that nobody hears of wakes nobody. `shown`: control
-    tokens that appear in the answer, and as what.
+    tokens that appear in the answer, and as what. `n_indent`: the answer ends before a line, but the first, that is
+    indented by less.
     """
 
     id: int
@@ -124,6 +125,7 @@ class GenerateRequest:
     n_discard: int = 0
     stream: bool = True
     shown: tuple[tuple[int, bytes], ...] = ()
+    n_indent: int = 0
 
     @property
     def is_sibling(self) -> bool:

@@ -137,6 +137,26 @@ def test_fields_of_completions() -> None:
     assert request.streaming.wanted
 
 
+def test_what_editors_send() -> None:
+    """llama.vim's request."""
+    request = parsed(
+        input_extra=EXTRA,
+        prompt="x",
+        n_predict=128,
+        stop=[],
+        n_indent=4,
+        top_k=40,
+        top_p=0.90,
+        stream=False,
+        samplers=["top_k", "top_p", "infill"],
+        cache_prompt=True,
+        t_max_prompt_ms=500,
+        t_max_predict_ms=1000,
+        response_fields=["content", "timings/prompt_n", "truncated", "tokens_cached"],
+    )
+    assert request.generation.n_indent == 4
+
+
 def test_models_that_cannot() -> None:
     require_fim(PLAIN)
     with pytest.raises(LlamadError, match="no suffix and no middle token") as caught:

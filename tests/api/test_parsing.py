@@ -263,7 +263,6 @@ def test_what_asks_for_nothing_is_served() -> None:
         ("parse_tool_calls", True, False),
         ("reasoning_control", False, True),
         ("chat_template", None, "{{ messages }}"),
-        ("n_indent", 0, 4),
         ("grammar_lazy", False, True),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -96,3 +97,34 @@ def test_first_stop_is_the_one_complete_first() -> None:
 
 def test_empty_stop_strings_mean_nothing() -> None:
     assert run(TextStream(["", ""]), [b"abc"]) == (["abc", ""], None)
+
+
+# ---- indentation
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("return x\n    y = 2\n    z = 3\n", "return x\n    y = 2\n    z = 3\n"),
+        ("return x\n    y = 2\ndef g():\n", "return x\n    y = 2\n"),
+        ("return x\n  y = 2\n", "return x\n  "),
+        ("return x\n\n    y", "return x\n"),
+        ("x", "x"),
+        ("return x\n\t \t y", "return x\n\t \t y"),
+    ],
+)
+@pytest.mark.parametrize("stops", [(), ("\n\n\n", "zzz")])
+def test_a_line_that_is_indented_less_ends_the_text(text: str, kept: str, stops: tuple[str, ...]) -> None:
+    for size in (1, 2, 3, 100):
+        stream, given = TextStream(stops, n_indent=4), ""
+        for start in range(0, len(text), size):
+            more, stop = stream.push(text[start : start + size].encode())
+            given += more
+            assert stop is None
+            if stream.outdented:
+                break
+        assert given + stream.flush() == kept
+
+
+def test_lines_may_do_as_they_like() -> None:
+    assert TextStream(()).push(b"x\ny\n\nz") == ("x\ny\n\nz", None)

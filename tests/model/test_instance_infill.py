@@ -33,6 +33,10 @@ def test_fills_in_whole_and_streamed() -> None:
         assert text_of(tiny.stream("/infill", {**GAP, **SURE})) == answer["content"]
         chosen = tiny.post("/infill", {**GAP, **SURE, "response_fields": ["content"]})
         assert chosen == {"content": answer["content"]}
+        lines = tiny.post(
+            "/infill", {**GAP, **SURE, "n_predict": 64, "n_indent": 4, "logit_bias": [["\n", 100]]}
+        )
+        assert (lines["content"], lines["stop_type"]) == ("\n", "limit")
         long = tiny.post("/infill", {"input_prefix": "x = 1\n" * 4000, "input_suffix": "y\n" * 4000, **SURE})
         assert long["tokens_evaluated"] <= 512 - 8
         assert "param" in tiny.post("/infill", {"input_prefix": "x"}, status=400)["error"]
