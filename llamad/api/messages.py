@@ -273,13 +273,14 @@ def _thinking(fields: Fields) -> dict[str, Any]:
         raise thinking.wrong("type", "'enabled', 'disabled' or 'adaptive'", thinking.raw("type"))
     if kind == "adaptive":
         return {}
-    if kind == "enabled" and thinking.raw("budget_tokens") is not None:
-        thinking.integer("budget_tokens", 0, 1, BUDGET_TOKENS_MAX)
     variables = fields.nested("chat_template_kwargs")
-    return {
+    chat: dict[str, Any] = {
         "chat_template_kwargs": {"enable_thinking": kind == "enabled"}
         | {name: variables.raw(name) for name in variables.names()}
     }
+    if kind == "enabled" and thinking.raw("budget_tokens") is not None:
+        thinking.integer("budget_tokens", 0, 1, BUDGET_TOKENS_MAX)
+    return chat
 
 
 def _output(fields: Fields) -> dict[str, Any]:

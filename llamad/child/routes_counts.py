@@ -43,5 +43,5 @@ class InputTokens:
     async def on_post(self, req: Request, resp: Response) -> None:
         service = self._service
         conversation = self._parse(parse_object(exchange_of(req).body))
-        tokens = await service.prompt_tokens((service.chat.turn(conversation, service.defaults).prompt,))
+        tokens = await service.prompt_tokens((service.chat.prompt(conversation),))
         answer_json(resp, {**self._said, "input_tokens": len(tokens)})

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 import uvloop
 
 from llamad.api.generation import Generation
-from llamad.api.template import CHATML, ChatTemplate
 from llamad.child.app import build_app
-from llamad.child.chat import Chat
+from llamad.child.chat import choose_chat
+from llamad.child.chat_options import ChatOptions
 from llamad.child.conversations import Recordings
 from llamad.child.door import Door
 from llamad.child.front import Front, listen
@@ -123,7 +123,7 @@ class RunningFront:
         self._loop = asyncio.get_running_loop()
         dispatcher = Dispatcher(self._loop)
         self.engine = ToyEngine(dispatcher.deliver)
-        chat = Chat(ChatTemplate(CHATML), ("<|im_end|>",))
+        chat = choose_chat(ChatOptions(), self.engine.facts, lambda text: None)
         service = Service(self.engine, dispatcher, Identity("toy", "/toy.gguf", "b1"), chat, Generation())
         self.reports: list[tuple[int, str, int]] = []
         self.recordings = Recordings(lambda *report: self.reports.append(report), SystemClock().wall)
