@@ -173,7 +173,7 @@ def test_what_is_required_is_what_the_parser_reads(guide: Guide, family: str, co
     schemas = {tool.name: tool.schema for tool in TOOLS}
     begun = spelled.notation.thought.resumes if spelled.notation.thought else ""
     seen = set()
-    for seed in range(12):
+    for seed in range(8):
         text = wander(guide.compile(required), spelled, random.Random(seed))
         said = read_message(ChatParser(spelled.notation, TOOLS, begun=begun), text)
         assert said.calls, text

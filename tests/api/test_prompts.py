@@ -64,8 +64,11 @@ def recorded() -> dict[str, Any]:
     return document
 
 
-def prompt(name: str, body: dict[str, Any], now: datetime) -> str | None:
-    template = ChatTemplate(TEMPLATES[name], bos_token=BOS, eos_token=EOS, now=lambda: now)
+def template(name: str, now: datetime) -> ChatTemplate:
+    return ChatTemplate(TEMPLATES[name], bos_token=BOS, eos_token=EOS, now=lambda: now)
+
+
+def prompt(template: ChatTemplate, body: dict[str, Any]) -> str | None:
     try:
         return prompt_of(parse_conversation(Fields(body)), template, recognise(template.source), Thinking())
     except RequestError:
@@ -74,15 +77,15 @@ def prompt(name: str, body: dict[str, Any], now: datetime) -> str | None:
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_prompts_are_those_of_llama_server(name: str, recorded: dict[str, Any]) -> None:
-    now = datetime.strptime(recorded["date"], "%Y-%m-%d")
+    used = template(name, datetime.strptime(recorded["date"], "%Y-%m-%d"))
     for kind, body in CONVERSATIONS.items():
         if kind not in OURS.get(name, set()):
-            assert prompt(name, body, now) == recorded["prompts"][name][kind], kind
+            assert prompt(used, body) == recorded["prompts"][name][kind], kind
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_whatever_the_template_the_model_sees_tools_calls_and_results(name: str) -> None:
-    text = prompt(name, CONVERSATIONS["a call and its result"], datetime(2026, 1, 1))
+    text = prompt(template(name, datetime(2026, 1, 1)), CONVERSATIONS["a call and its result"])
     assert text is not None
     for word in ("get_weather", "now", "Its name", "exact", "1.5", "clear"):
         assert word in text, word
