@@ -19,6 +19,7 @@ from llamad.engine.vocabulary import (
     Rules,
     SamplingParams,
     Speculative,
+    ThoughtLimit,
     Wanted,
 )
 from llamad.errors import RequestError
@@ -35,7 +36,7 @@ class Generation:
     """All of a GenerateRequest but its number and its tokens. `max_tokens` -1: until the context is full.
 
     `n`: how many answers to each prompt. `speculation`: who drafts, as the model's options have it. `shown`: control tokens
-    that appear in the answer, and as what.
+    that appear in the answer, and as what. `thought`: how long the model may think.
     """
 
     max_tokens: int = -1
@@ -56,6 +57,7 @@ class Generation:
     stream: bool = False
     shown: tuple[tuple[int, bytes], ...] = ()
     n_indent: int = 0
+    thought: ThoughtLimit | None = None
 
     def request(
         self, number: int, tokens: tuple[int, ...], family: int = 0, place: int = 0
@@ -84,6 +86,7 @@ class Generation:
             self.stream,
             self.shown,
             self.n_indent,
+            thought=self.thought,
         )
 
     @classmethod
@@ -106,6 +109,7 @@ class Generation:
             stream=request.stream,
             shown=request.shown,
             n_indent=request.n_indent,
+            thought=request.thought,
         )
 
     def with_stops(self, stops: tuple[str, ...]) -> Generation:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from llamad.api.fields import Fields
-from llamad.api.unsupported import unsupported
 
 FORMATS = ("auto", "none", "deepseek", "deepseek-legacy")
 """llama-server's `reasoning_format`. `none`: thoughts stay in the content, with their marks; `deepseek`: they are
 `reasoning_content`; `deepseek-legacy`: both; `auto`: `deepseek`."""
+MESSAGE_CHARS_MAX = 4096
 _BUDGETS = ("reasoning_budget_tokens", "thinking_budget_tokens", "reasoning_budget")
 
 
@@ -18,12 +18,13 @@ _BUDGETS = ("reasoning_budget_tokens", "thinking_budget_tokens", "reasoning_budg
 class Thinking:
     """None where it is left to the server, or to the template.
 
-    `budget`: tokens that a thought may have: -1 any number, 0 none.
+    `budget`: tokens that a thought may have: -1 any number, 0 none. `message`: what ends a thought that has spent them.
     """
 
     format: str | None = None
     enabled: bool | None = None
     budget: int | None = None
+    message: str | None = None
 
     def over(self, defaults: Thinking) -> Thinking:
         """What is said here, and for the rest what the defaults say."""
@@ -31,6 +32,7 @@ class Thinking:
             self.format if self.format is not None else defaults.format,
             self.enabled if self.enabled is not None else defaults.enabled,
             self.budget if self.budget is not None else defaults.budget,
+            self.message if self.message is not None else defaults.message,
         )
 
 
@@ -55,14 +57,14 @@ def parse_thinking(fields: Fields) -> tuple[Thinking, dict[str, Any]]:
     chosen = fields.text("reasoning_format", "") or None
     if chosen is not None and chosen not in FORMATS:
         raise fields.wrong("reasoning_format", " or ".join(map(repr, FORMATS)), chosen)
-    return Thinking(chosen, enabled, _budget(fields)), variables
+    message = fields.text("reasoning_budget_message", "")
+    if len(message) > MESSAGE_CHARS_MAX:
+        raise fields.wrong("reasoning_budget_message", f"at most {MESSAGE_CHARS_MAX} characters", message)
+    return Thinking(chosen, enabled, _budget(fields), message or None), variables
 
 
 def _budget(fields: Fields) -> int | None:
     for name in _BUDGETS:
         if fields.raw(name) is not None:
-            budget = fields.integer(name, -1, -1, (1 << 31) - 1)
-            if budget > 0:
-                raise unsupported(fields.path(name), "only 0 (no thoughts) and -1 (any number of tokens) are")
-            return budget
+            return fields.integer(name, -1, -1, (1 << 31) - 1)
     return None

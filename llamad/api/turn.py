@@ -29,7 +29,7 @@ from llamad.api.notation import Notation, Spelling
 from llamad.api.template import ChatTemplate
 from llamad.api.thinking import Thinking
 from llamad.api.tool_words import describe, spell_out
-from llamad.engine.vocabulary import Rules
+from llamad.engine.vocabulary import Rules, ThoughtLimit
 from llamad.errors import RequestError
 
 
@@ -81,7 +81,8 @@ def plan_turn(
         inline = thinking.format in ("none", "deepseek-legacy")
         parser = functools.partial(ChatParser, notation, tools, begun=begun, apart=apart, inline=inline)
     shown = tuple((id, mark.encode()) for mark, id in spelling.controls.items())
-    return Turn(prompt, replace(generation, rules=rules, shown=shown), parser)
+    limit = _limit(thinking, state, notation, template)
+    return Turn(prompt, replace(generation, rules=rules, shown=shown, thought=limit), parser)
 
 
 def prompt_of(
@@ -160,6 +161,18 @@ def _state(
     if thinking.enabled is False or end.endswith(thought.closes):
         return "off", ""
     return "free", ""
+
+
+def _limit(thinking: Thinking, state: str, notation: Notation, template: ChatTemplate) -> ThoughtLimit | None:
+    """How long the model may think; no thought at all is a matter of rules."""
+    thought = notation.thought
+    if thought is None or state == "off" or not thinking.budget or thinking.budget < 0:
+        return None
+    closing = (
+        thought.closes if notation.frames else template.traits.thought_frame(thought.opens, thought.closes)[1]
+    )
+    opens = "" if state == "begun" else thought.opens
+    return ThoughtLimit(thinking.budget, opens, thought.closes, (thinking.message or "") + closing)
 
 
 def _embeds(rules: Rules, notation: Notation, state: str) -> bool:

@@ -43,6 +43,7 @@ def parse_chat_options(options: Mapping[str, Any]) -> ChatOptions:
             options.get("reasoning-format", "auto"),
             False if effort == "none" else _enabled(options.get("reasoning", "auto"), variables),
             options.get("reasoning-budget", -1),
+            options.get("reasoning-budget-message") or None,
         ),
         options.get("prefill-assistant", True) is not False,
         not options.get("skip-chat-parsing", False),

@@ -85,7 +85,15 @@ ROWS: tuple[Option, ...] = (
         _CHAT,
         default=-1,
         env=("LLAMA_ARG_THINK_BUDGET",),
-        honoured=(-1, 0),
+    ),
+    Option(
+        "reasoning-budget-message",
+        Text(),
+        "what ends a thought that has spent its tokens",
+        _ALL,
+        _CHAT,
+        default_text="none",
+        env=("LLAMA_ARG_THINK_BUDGET_MESSAGE",),
     ),
     Option(
         "reasoning-preserve",

@@ -139,7 +139,6 @@ _SLOTS = (
 
 _CHAT = (
     _later(_FLAG, "jinja", True, no="no-jinja"),
-    _later(_TEXT, "reasoning-budget-message", env="LLAMA_ARG_THINK_BUDGET_MESSAGE"),
     _later(_TEXT, "reverse-prompt r"),
     _later(_FLAG, "special sp", False),
     _later(_FLAG, "escape e", no="no-escape"),

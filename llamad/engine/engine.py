@@ -29,10 +29,11 @@ from llamad.engine.inbox import Inbox, Job
 from llamad.engine.narrow import Row
 from llamad.engine.plan import Share
 from llamad.engine.pool import Pool
-from llamad.engine.sampling import Choice, Sampler
+from llamad.engine.sampling import Choice, Constraint, Sampler
 from llamad.engine.slot import Slot, State
 from llamad.engine.speculation import COST_CPU, COST_GPU, Speculation
 from llamad.engine.task import Task
+from llamad.engine.thought import BoundedThought
 from llamad.engine.views import Views
 from llamad.engine.vocabulary import (
     SEED_RANDOM,
@@ -224,9 +225,18 @@ class Engine:
             history=request.tokens,
             n_ctx=self.facts.n_ctx_slot,
             forbidden=self._backend.eog_tokens() if params.ignore_eos else (),
-            constraint=self._rulebook.constraint(request.rules) if request.rules else None,
+            constraint=self._constraint(request),
             wanted=request.wanted,
         )
+
+    def _constraint(self, request: GenerateRequest) -> Constraint | None:
+        rules = self._rulebook.constraint(request.rules) if request.rules else None
+        limit = request.thought
+        if limit is None:
+            return rules
+        shown, piece = dict(request.shown), self._backend.piece
+        ending = self._backend.tokenize(limit.ending, False, True)
+        return BoundedThought(limit, ending, lambda token: shown.get(token) or piece(token), rules)
 
     def _take_in(self, job: Job) -> None:
         request = job.request

@@ -90,6 +90,19 @@ Adapters = tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
+class ThoughtLimit:
+    """A thought may have `budget` tokens; after them it is ended with the text `ending`.
+
+    It begins with `opens` at the head of the answer ("": the prompt has begun it) and ends with `closes`.
+    """
+
+    budget: int
+    opens: str
+    closes: str
+    ending: str
+
+
+@dataclass(frozen=True, slots=True)
 class GenerateRequest:
     """One sequence to generate.
 
@@ -103,7 +116,7 @@ class GenerateRequest:
     the context keeps its first `n_keep` tokens (< 0: its prompt), and drops `n_discard` behind them at a time (0: half of
     the rest). Without `stream` there is one Text, at the end: a step that nobody hears of wakes nobody. `shown`: control
     tokens that appear in the answer, and as what. `n_indent`: the answer ends before a line, but the first, that is
-    indented by less.
+    indented by less. `thought`: how long the model may think.
     """
 
     id: int
@@ -126,6 +139,7 @@ class GenerateRequest:
     stream: bool = True
     shown: tuple[tuple[int, bytes], ...] = ()
     n_indent: int = 0
+    thought: ThoughtLimit | None = None
 
     @property
     def is_sibling(self) -> bool:

@@ -210,7 +210,6 @@ def test_a_wrong_field_is_named_with_what_was_expected_and_found(
         ({"functions": [{}]}, "functions"),
         ({"grammar": 'root ::= "x"', "grammar_lazy": True}, "grammar_lazy"),
         ({"modalities": ["text", "audio"]}, "modalities"),
-        ({"reasoning_budget_tokens": 100}, "reasoning_budget_tokens"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
             "messages[0].content[0].type",

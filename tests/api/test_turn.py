@@ -16,7 +16,7 @@ from llamad.api.notation import Spelling
 from llamad.api.template import CHATML, ChatTemplate
 from llamad.api.thinking import Thinking
 from llamad.api.turn import Turn, plan_turn
-from llamad.engine.vocabulary import Rules
+from llamad.engine.vocabulary import Rules, ThoughtLimit
 from llamad.errors import RequestError
 
 USER = {"role": "user", "content": "hi"}
@@ -156,3 +156,19 @@ def test_calls_and_results_are_messages_where_the_template_knows_none() -> None:
         f"<|im_start|>assistant\n{CALL}\n{CALL}<|im_end|>\n<|im_start|>user\n<tool_response>\nnoon\n</tool_response>\n"
         "<tool_response>\none\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("source", "limit"),
+    [
+        (THINKING, ThoughtLimit(7, "", "</think>", "Enough.</think>")),
+        (QWEN3, ThoughtLimit(7, "<think>", "</think>", "Enough.\n</think>\n\n")),
+        (HARMONY, ThoughtLimit(7, "<|channel|>analysis<|message|>", "<|end|>", "Enough.<|end|>")),
+        (CHATML, None),
+    ],
+    ids=["begun", "free", "frames", "does not think"],
+)
+def test_a_budget_bounds_a_thought(source: str, limit: ThoughtLimit | None) -> None:
+    planned = turn(source, reasoning_budget_tokens=7, reasoning_budget_message="Enough.")
+    assert planned.generation.thought == limit
+    assert turn(source).generation.thought is None

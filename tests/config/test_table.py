@@ -105,6 +105,7 @@ TEXTS = {
     "reasoning": "off",
     "reasoning-effort": "low",
     "reasoning-budget": "0",
+    "reasoning-budget-message": "x",
 }
 
 

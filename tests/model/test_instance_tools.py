@@ -146,6 +146,10 @@ def test_a_thinking_template(smollm2: Path) -> None:
             "message"
         ]
         assert inline == {"role": "assistant", "content": "<think>" + message["reasoning_content"]}
+        bounded = {"reasoning_budget_tokens": 5, "reasoning_budget_message": " Enough.", "max_tokens": 30}
+        short = instance.post("/v1/chat/completions", body | bounded)["choices"][0]["message"]
+        assert short["reasoning_content"].endswith(" Enough.")
+        assert short["content"]
         wanted = {"response_format": {"type": "json_object"}, "reasoning_budget_tokens": 0, "max_tokens": 60}
         answer = instance.post("/v1/chat/completions", body | wanted)["choices"][0]["message"]
         assert "reasoning_content" not in answer
