@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,7 @@ def props(
     alias: str,
     path: str,
     template: str,
+    capabilities: Mapping[str, bool],
     build: str,
     endpoints: Endpoints = Endpoints(),
     is_sleeping: bool = False,
@@ -44,6 +46,7 @@ def props(
         "ui": False,
         "ui_settings": {},
         "chat_template": template,
+        "chat_template_caps": capabilities,
         "bos_token": facts.bos_token,
         "eos_token": facts.eos_token,
         "build_info": build,

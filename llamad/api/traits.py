@@ -40,6 +40,7 @@ class Traits:
         self.tells_calls = self._takes_objects or self._takes_arguments(f'{{"{_NEEDLE}": "x"}}')
         self.tells_several = self.tells_calls and self._shows(self._several(), _THOUGHT)
         self.tells_tools = self._shows([_USER], _NEEDLE, tools=[_tool(_NEEDLE)])
+        self._tells_effort = "reasoning_effort" in source
 
     def fit(self, messages: Sequence[Message]) -> list[Message]:
         """The messages in the form that this template takes. Raises RequestError where there is none."""
@@ -53,6 +54,21 @@ class Traits:
         if self._takes_objects:
             fitting = [_with_objects(message) for message in fitting]
         return [_with_thought_part(message) for message in fitting] if self._thought_parts else fitting
+
+    def capabilities(self) -> dict[str, bool]:
+        """llama-server's `chat_template_caps`."""
+        thought: Message = {"role": "assistant", "content": "answer", "reasoning_content": _THOUGHT}
+        return {
+            "supports_object_arguments": self._takes_objects,
+            "supports_parallel_tool_calls": self.tells_several,
+            "supports_preserve_reasoning": self._shows([_USER, thought, _USER], _THOUGHT),
+            "supports_reasoning_effort": self._tells_effort,
+            "supports_string_content": self._form is not with_part_content,
+            "supports_system_role": self._takes_system,
+            "supports_tool_calls": self.tells_calls,
+            "supports_tools": self.tells_tools,
+            "supports_typed_content": self._form is not with_plain_content,
+        }
 
     def thought_frame(self, opens: str, closes: str) -> tuple[str, str]:
         """What this template writes before a thought of the assistant, from its mark on, and between it and the answer."""

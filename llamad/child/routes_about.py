@@ -29,6 +29,7 @@ class Props:
             alias=identity.name,
             path=identity.path,
             template=service.chat.template.source,
+            capabilities=service.chat.template.traits.capabilities(),
             build=identity.build,
             endpoints=self._endpoints,
             is_sleeping=service.engine.asleep,

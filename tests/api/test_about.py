@@ -29,7 +29,9 @@ FACTS = ModelFacts(
 
 
 def test_props() -> None:
-    document = props(FACTS, Generation(max_tokens=7), alias="m", path="/m.gguf", template="T", build="b1")
+    document = props(
+        FACTS, Generation(max_tokens=7), alias="m", path="/m.gguf", template="T", capabilities={}, build="b1"
+    )
     assert document["default_generation_settings"]["n_ctx"] == 128
     assert document["default_generation_settings"]["params"]["n_predict"] == 7
     assert (document["total_slots"], document["model_alias"], document["chat_template"]) == (4, "m", "T")
@@ -40,7 +42,14 @@ def test_props() -> None:
 def test_props_tell_which_routes_are_open() -> None:
     endpoints = Endpoints(slots=False, props=True, metrics=True)
     document = props(
-        FACTS, Generation(), alias="m", path="/m.gguf", template="T", build="b1", endpoints=endpoints
+        FACTS,
+        Generation(),
+        alias="m",
+        path="/m.gguf",
+        template="T",
+        capabilities={},
+        build="b1",
+        endpoints=endpoints,
     )
     shown = [document[f"endpoint_{name}"] for name in ("slots", "props", "metrics")]
     assert shown == [False, True, True]

@@ -136,3 +136,15 @@ def test_a_template_that_does_not_compile_says_where() -> None:
     with pytest.raises(LlamadError, match=r"cannot compile .*line 2") as caught:
         ChatTemplate("x\n{% if %}")
     assert caught.value.kind == "bad-template"
+
+
+def test_what_a_template_can_do_is_found_by_rendering() -> None:
+    """As llama-server's `/props` says it, here of ChatML."""
+    found = ChatTemplate(CHATML).traits.capabilities()
+    assert {name for name, can in found.items() if can} == {"supports_string_content", "supports_system_role"}
+    thinking = (
+        "{% for m in messages %}{{ m.reasoning_content }}{{ m.content }}{% endfor %}{{ reasoning_effort }}"
+    )
+    found = ChatTemplate(thinking).traits.capabilities()
+    assert found["supports_preserve_reasoning"]
+    assert found["supports_reasoning_effort"]
