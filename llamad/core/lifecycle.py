@@ -221,7 +221,8 @@ def stop(s: SchedulerState, model: Model, reason: str, now: float, *, hard: bool
     model.drain = None
     s.leaving[model.name] = None
     s.stirred = True
-    s.draining.pop(model.name, None)
+    if wanting := s.draining.pop(model.name, ""):
+        s.evicting[model.name] = wanting
     _clear_process_marks(s, model)
     s.note("stop", model.name, reason, child=model.child, leases=len(model.leases))
     if loading or hard:
@@ -248,10 +249,10 @@ def press(s: SchedulerState, model: Model, now: float) -> None:
         s.note("stop", model.name, "did not terminate: killing", child=model.child)
 
 
-def drain(s: SchedulerState, model: Model, why: Drain, cause: str, now: float) -> None:
+def drain(s: SchedulerState, model: Model, why: Drain, cause: str, now: float, *, wanting: str = "") -> None:
     """Close a loaded model for new leases; it stops when the last one ends, which may be now.
 
-    `cause` completes "it drains …" and, when it has stopped, "it drained …".
+    `cause` completes "it drains …" and, when it has stopped, "it drained …". `wanting`: who needs its room.
 
     A weaker reason never replaces a stronger one: who was told to unload unloads, whatever else changes its mind.
     """
@@ -260,13 +261,14 @@ def drain(s: SchedulerState, model: Model, why: Drain, cause: str, now: float) -
         model.drain_cause = cause
         model.reason = f"drains {cause}"
     if model.drain is Drain.ROOM:
-        s.draining[model.name] = None
+        s.draining[model.name] = wanting
         if model.waiters:
-            s.queue.join(model.name, now, model.entry.priority)  # behind the one it makes room for
+            s.queue.join(model.name, now, model.entry.priority, behind=wanting)
     else:
         s.draining.pop(model.name, None)
     if not model.idle:
-        s.note("drain", model.name, f"drains {cause}", leases=len(model.leases))
+        numbers = {"wanting": wanting} if wanting else {}
+        s.note("drain", model.name, f"drains {cause}", leases=len(model.leases), **numbers)
     settle(s, model, now)
 
 

@@ -45,11 +45,14 @@ class Queue:
     def __contains__(self, model: str) -> bool:
         return model in self._entries
 
-    def join(self, model: str, now: float, priority: int = 0) -> None:
-        """Take the place that arrival and priority give, unless already in the queue."""
+    def join(self, model: str, now: float, priority: int = 0, behind: str = "") -> None:
+        """Take the place that arrival and priority give, unless already in the queue; never one before `behind`'s."""
         if model not in self._entries:
             self._numbers += 1
-            entry = Entry(now - priority * PRIORITY_STEP_S, self._numbers, model, now)
+            rank_s = now - priority * PRIORITY_STEP_S
+            if behind in self._entries:
+                rank_s = max(rank_s, self._entries[behind].rank_s)
+            entry = Entry(rank_s, self._numbers, model, now)
             self._entries[model] = entry
             self.stirred = True
             insort(self._order, entry)

@@ -24,6 +24,7 @@ Where memory is booked, the books are corrected by a look at the devices before 
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import chain, islice
 
 from llamad.core import lifecycle, measuring, placing
@@ -37,6 +38,7 @@ from llamad.core.refusals import explain_shortage, pins_refusal, too_large_refus
 from llamad.core.state import Deadline, Refusal, SchedulerState, Timer
 
 LOOK_AHEAD = 64
+LIFTS_MAX = 2
 FRESH_S = 0.1
 REREAD_S = 1.0
 REREAD_SOON_S = 0.05
@@ -48,9 +50,9 @@ def make_room(s: SchedulerState, now: float) -> None:
     s.timers.clear(Timer(Deadline.DRAIN))
     if s.queue and not _books_fresh(s, now):
         return
-    again = bool(s.queue or s.draining)
+    again, lifted = bool(s.queue or s.draining), Counter[str]()
     while again:
-        walk = _Walk(s, now)
+        walk = _Walk(s, now, lifted)
         walk.run()
         walk.fit_drains()
         again = walk.again
@@ -98,9 +100,11 @@ def reservation(s: SchedulerState, model: Model) -> dict[str, int] | None:
 class _Walk:
     """One walk: what is free, and what will be, as it is set aside entry by entry."""
 
-    def __init__(self, s: SchedulerState, now: float) -> None:
+    def __init__(self, s: SchedulerState, now: float, lifted: Counter[str]) -> None:
         self._s = s
         self._now = now
+        self._lifted = lifted
+        """Whose drain has been lifted in this step, and how often. It may begin again for another one, but not for ever."""
         self._free = s.ledger.available()
         leaving = [s.ledger.held_by(s.models[name].child) for name in s.leaving]
         self._later = dict(self._free)
@@ -147,7 +151,11 @@ class _Walk:
         return served or self._later.get(PROCESSES, 1) > 0
 
     def _choose_placement(self, model: Model) -> bool:
-        """Of several ways to put it on devices; anew each time, but while somebody is leaving for the way chosen."""
+        """Of several ways to put it on devices; anew each time, but while somebody is leaving for the way chosen.
+
+        While busy models drain for it, another way is taken only if it does without them: else drains would begin
+        and be lifted by turns.
+        """
         ways = model.need.placements if model.need and self._s.ledger.margin is not None else ()
         if not ways or model.state is not State.UNLOADED or model.name in self._s.evicting.values():
             return False
@@ -155,8 +163,16 @@ class _Walk:
         for other in self._evictable():
             evicted = added(evicted, self._held(other))
         rooms = (self._free, self._later, evicted)
-        model.placement = placing.best(ways, rooms, lambda way: self._hopeless(model, way))
+        best = placing.best(ways, rooms, lambda way: self._hopeless(model, way))
+        if self._stays(model) and all(short_of(best.minimum, room) for room in rooms):
+            return False
+        model.placement = best
         return True
+
+    def _stays(self, model: Model) -> bool:
+        """Busy models drain for the way chosen, and it can still be had."""
+        way = model.placement
+        return way is not None and model.name in self._s.draining.values() and not self._hopeless(model, way)
 
     def _hopeless(self, model: Model, way: Placement) -> bool:
         return self._refusal(model, added({PROCESSES: 1}, way.minimum)) is not None
@@ -292,7 +308,7 @@ class _Walk:
         idle = {other.name: other for other in self._evictable()}
         draining = [s.models[name] for name in s.draining]
         busy = sorted(
-            (other for other in s.residents() if may_drain(other) and other.name not in self._ahead),
+            (other for other in s.residents() if may_drain(other) and self._may_be_closed(other)),
             key=drain_order,
         )
         candidates = [
@@ -308,17 +324,23 @@ class _Walk:
                 self._expect(self._held(other))
         return True
 
+    def _may_be_closed(self, other: Model) -> bool:
+        return other.name not in self._ahead and self._lifted[other.name] < LIFTS_MAX
+
     def fit_drains(self) -> None:
         """Lift drains that serve nobody any more, begin the new ones."""
         s = self._s
         for name in [name for name in reversed(s.draining) if name not in self._drains]:
             lifecycle.lift_drain(s, s.models[name], self._now)
+            self._lifted[name] += 1
             self.again = True
         for name, wanting in self._drains.items():
-            if name not in s.draining and may_drain(s.models[name]) and wanting in s.queue:
+            if name in s.draining:
+                s.draining[name] = wanting
+            elif may_drain(s.models[name]) and wanting in s.queue:
                 waited_s = self._now - s.queue.since(wanting)
                 cause = f"to make room for {wanting!r}, which has waited {waited_s:.0f} s"
-                lifecycle.drain(s, s.models[name], Drain.ROOM, cause, self._now)
+                lifecycle.drain(s, s.models[name], Drain.ROOM, cause, self._now, wanting=wanting)
 
 
 def _may_move(model: Model) -> bool:

@@ -76,8 +76,8 @@ class SchedulerState:
     """Loaded and sleeping models that nobody uses, least recently used first."""
     abandoned: dict[str, None] = field(default_factory=dict)
     """Loading models that nobody waits for."""
-    draining: dict[str, None] = field(default_factory=dict)
-    """Models that drain to make room, in the order in which they were chosen."""
+    draining: dict[str, str] = field(default_factory=dict)
+    """Models that drain to make room, in the order in which they were chosen, and for whom."""
     places: dict[LeaseKey, str] = field(default_factory=dict)
     """Each lease that is waiting, granted or reading, to its model."""
     by_worker: dict[int, dict[LeaseKey, None]] = field(default_factory=dict)
@@ -182,9 +182,10 @@ class SchedulerState:
     # ---- models
 
     def enqueue(self, model: Model, now: float) -> None:
-        """Queue for room, with the age of the one who has waited longest."""
+        """Queue for room, with the age of the one who has waited longest; behind the one whom it makes room for."""
         first = model.waiters.oldest
-        self.queue.join(model.name, first.since if first else now, model.entry.priority)
+        behind = self.draining.get(model.name) or self.evicting.get(model.name, "")
+        self.queue.join(model.name, first.since if first else now, model.entry.priority, behind)
 
     def reason(self, model: Model) -> str:
         """Why it is in its state; of one that waits for room, what it waits for."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from llamad.core import actions as a
 from llamad.core import events as e
-from llamad.core.events import DeviceReading, Need, Placement
+from llamad.core.events import DeviceReading, ModelEntry, Need, Placement
 from llamad.core.model import State
 from tests.core.driver import Driver
 
@@ -114,3 +117,43 @@ def test_too_large_for_all_ways_is_refused() -> None:
     m = Machine({"a": 50})
     m.ask("a")
     assert m.refusal().kind == "does-not-fit"
+
+
+def only_on(device: str, gib: int) -> Need:
+    return Need({device: gib * GIB}, {device: gib * GIB})
+
+
+def drains_for_want() -> Machine:
+    """`want` lacks least on the large GPU, whose model has a priority and somebody who waits for its slot."""
+    whole = replace(either(7), placements=either(7).placements[:2])
+    m = Machine({"first": only_on("large", 20), "other": only_on("small", 8), "want": whole})
+    limits = {"models_max": 0, "margin_bytes": 0, "drain_after_s": 30}
+    m.configure(ModelEntry("first", priority=9), "other", "want", **limits)
+    for busy in ("first", "other"):
+        m.loaded(busy, slots=1)
+        m.ask(busy)
+    m.ask("first")
+    m.ask("first")
+    m.ask("want")
+    m.wait(31)
+    return m
+
+
+def test_who_drains_queues_behind_the_one_it_drains_for_whatever_its_priority() -> None:
+    m = drains_for_want()
+    view = m.scheduler.view()
+    assert [entry.model for entry in view.queue] == ["want", "first"]
+    assert view.queue[0].draining == ("first",)
+    m.ask("first")
+    assert m.scheduler.view().queue[0].draining == ("first",), "and goes on draining, step by step"
+
+
+def test_drains_go_on_for_the_way_chosen_while_no_other_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    m = drains_for_want()
+    monkeypatch.setitem(SIZES, "small", 14 * GIB)  # others leave it: now it is the small one that lacks least
+    m.wait(1)
+    assert m.scheduler.view().queue[0].draining == ("first",)
+    monkeypatch.setitem(SIZES, "small", 15 * GIB)
+    m.wait(1)
+    assert m.placed("want") == ("small",), "there it has room without anybody's leaving"
+    assert m.scheduler.view().queue == ()

@@ -269,6 +269,7 @@ class Promises:
         self.w.seen["note " + action.kind] += 1
         self.failures.noted(action)
         self.rooms.noted(action)
+        self.waits.noted(action)
         match action.kind:
             case "give-up" if process := self.w.processes.of(action.model):
                 process.given_up = True

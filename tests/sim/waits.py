@@ -37,6 +37,8 @@ class Waits:
         self._joined: dict[str, float] = {}
         self._ranks: dict[str, tuple[float, float]] = {}
         """Of entries of the queue: since when they stand there, and when they would have come had all the same priority."""
+        self._ways: dict[str, str] = {}
+        """Who leaves, or drains, for whom: it queues behind that one."""
         self._second = 0
         self._own_steps = 0
         self._others = 0
@@ -72,6 +74,20 @@ class Waits:
     def _rank(self, model: str, since: float) -> tuple[float, float]:
         entry = self.p.w.operators.entry(model)
         return since, since - (entry.priority if entry else 0) * PRIORITY_STEP_S
+
+    def noted(self, action: a.Note) -> None:
+        match action.kind:
+            case "drain" | "evict" if wanting := action.numbers.get("wanting"):
+                self._ways[action.model] = str(wanting)
+            case "drain" | "drain-lifted" | "exited":
+                self._ways.pop(action.model, None)
+
+    def _enters(self, name: str, since: float, before: dict[str, tuple[float, float]]) -> tuple[float, float]:
+        """Its rank: `before` has those of the last step."""
+        _, rank = self._rank(name, since)
+        way = self._ways.get(name, "")
+        ahead = before.get(way) or self._ranks.get(way)
+        return since, max(rank, ahead[1]) if ahead else rank
 
     def spawning(self, model: str) -> None:
         """Where only the number of processes is limited, the one that has waited longest goes first."""
@@ -140,7 +156,9 @@ class Waits:
         ranks, self._ranks = self._ranks, {}
         for name in state.queue:
             known, entered_at = ranks.get(name), state.queue.since(name)
-            self._ranks[name] = known if known and known[0] == entered_at else self._rank(name, entered_at)
+            self._ranks[name] = (
+                known if known and known[0] == entered_at else self._enters(name, entered_at, ranks)
+            )
             self._since[name] = since[name] if name in since else self.since(name)
             self._joined[name] = joined.get(name, now)
         self.p.require(
