@@ -163,3 +163,73 @@ def test_a_route_that_is_not_there_has_the_shape_too(client: anthropic.Anthropic
     with pytest.raises(anthropic.NotFoundError) as caught:
         client.messages.batches.retrieve("msgbatch_1")
     assert told(caught.value)["type"] == "not_found_error"
+
+
+# ---- tools
+
+WEATHER: Any = {
+    "name": "weather",
+    "description": "Tells the weather of a city.",
+    "input_schema": {
+        "type": "object",
+        "properties": {"city": {"type": "string", "maxLength": 12}},
+        "required": ["city"],
+    },
+}
+TIME: Any = {
+    "name": "time",
+    "description": "Tells the time.",
+    "input_schema": {
+        "type": "object",
+        "properties": {"zone": {"enum": ["UTC", "CET"]}},
+        "required": ["zone"],
+    },
+}
+ASKED: list[Any] = [{"role": "user", "content": "What is the weather in Paris?"}]
+
+
+def calls(message: anthropic.types.Message) -> list[anthropic.types.ToolUseBlock]:
+    return [block for block in message.content if block.type == "tool_use"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "names"),
+    [
+        ({"type": "any"}, {"weather", "time"}),
+        ({"type": "any", "disable_parallel_tool_use": True}, {"weather", "time"}),
+        ({"type": "tool", "name": "time"}, {"time"}),
+    ],
+)
+def test_a_tool_is_called(client: anthropic.Anthropic, choice: Any, names: set[str]) -> None:
+    wanted: dict[str, Any] = {
+        "model": "smol", "max_tokens": 128, "messages": ASKED, "tools": [WEATHER, TIME], "tool_choice": choice, **SURE
+    }  # fmt: skip
+    message = client.messages.create(**wanted)
+    assert message.stop_reason == "tool_use"
+    assert {call.name for call in calls(message)} <= names
+    (call, *_) = calls(message)
+    assert set(call.input) == {"city" if call.name == "weather" else "zone"}
+    with client.messages.stream(**wanted) as stream:
+        streamed = stream.get_final_message()
+    assert [(call.name, call.input) for call in calls(streamed)] == [
+        (call.name, call.input) for call in calls(message)
+    ]
+    assert streamed.stop_reason == "tool_use"
+
+
+def test_the_result_of_a_call_is_read(client: anthropic.Anthropic) -> None:
+    wanted: dict[str, Any] = {"model": "smol", "max_tokens": 128, "tools": [WEATHER], **SURE}
+    first = client.messages.create(messages=ASKED, tool_choice={"type": "any"}, **wanted)
+    results = [
+        {"type": "tool_result", "tool_use_id": call.id, "content": "Sunny, 21 degrees."}
+        for call in calls(first)
+    ]
+    messages: list[Any] = [
+        *ASKED,
+        {"role": "assistant", "content": first.content},
+        {"role": "user", "content": results},
+    ]
+    second = client.messages.create(messages=messages, tool_choice={"type": "none"}, **wanted)
+    assert texts(second)
+    counted = client.messages.count_tokens(model="smol", messages=messages, tools=[WEATHER]).input_tokens
+    assert counted > client.messages.count_tokens(model="smol", messages=ASKED, tools=[WEATHER]).input_tokens

@@ -1,10 +1,12 @@
-"""Keys, limits and variants with a real model and the official client."""
+"""Keys, limits and variants with a real model and the official clients."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import anthropic
 import openai
 import pytest
 
@@ -15,7 +17,7 @@ pytestmark = pytest.mark.model
 
 QUESTION = [{"role": "user", "content": "Tell me a long story about a cat."}]
 SHORT = 3
-WAYS = ("plain", "stream", "hang-up")
+WAYS = ("plain", "stream", "hang-up", "message", "message-stream", "response", "response-stream")
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +45,28 @@ def client(daemon: Llamad, key: str) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{daemon.url}/v1", api_key=key, max_retries=0, timeout=120)
 
 
+def messenger(daemon: Llamad, key: str) -> anthropic.Anthropic:
+    return anthropic.Anthropic(base_url=daemon.url, api_key=key, max_retries=0, timeout=120)
+
+
+def ask(client: anthropic.Anthropic, model: str, stream: bool = False) -> Any:
+    return client.messages.create(model=model, max_tokens=32, messages=QUESTION, stream=stream)
+
+
+def test_keys_as_anthropics_client_says_them(locked: Llamad) -> None:
+    with messenger(locked, "sk-short") as short:
+        assert ask(short, "smol-short").usage.output_tokens == SHORT
+        with pytest.raises(anthropic.PermissionDeniedError) as caught:
+            ask(short, "smol")
+    assert caught.value.body["error"]["type"] == "permission_error"
+    with messenger(locked, "sk-nobody") as nobody, pytest.raises(anthropic.AuthenticationError) as refused:
+        ask(nobody, "smol")
+    assert refused.value.body["error"]["type"] == "authentication_error"
+    with client(locked, "sk-short") as short:
+        response = short.responses.create(model="smol-short", input="Hello!", max_output_tokens=64)
+    assert response.usage.output_tokens == SHORT
+
+
 def test_a_variant_answers_under_its_name_within_what_is_forced(locked: Llamad) -> None:
     with client(locked, "sk-short") as short:
         answers = [
@@ -65,8 +89,13 @@ def test_a_variant_answers_under_its_name_within_what_is_forced(locked: Llamad) 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_tokens_per_minute_count_every_way_an_answer_ends(locked: Llamad, way: str) -> None:
-    with client(locked, f"sk-{way}") as poor:
-        if way == "plain":
+    with client(locked, f"sk-{way}") as poor, messenger(locked, f"sk-{way}") as messages:
+        if way.startswith("message"):
+            list(ask(messages, "smol", stream=way.endswith("stream")))
+        elif way.startswith("response"):
+            wanted = {"model": "smol", "input": QUESTION[0]["content"], "max_output_tokens": 32}
+            list(poor.responses.create(**wanted, stream=way.endswith("stream")))
+        elif way == "plain":
             poor.chat.completions.create(model="smol", messages=QUESTION, max_tokens=64)
         else:
             stream = poor.chat.completions.create(model="smol", messages=QUESTION, max_tokens=64, stream=True)

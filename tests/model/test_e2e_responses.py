@@ -119,3 +119,68 @@ def test_a_client_that_leaves_ends_the_generation(client: openai.OpenAI, llamad:
     assert wait_until(
         lambda: not any(slot["is_processing"] for slot in requests.get(slots, timeout=30).json()), 30
     )
+
+
+# ---- tools
+
+WEATHER: Any = {
+    "type": "function",
+    "name": "weather",
+    "description": "Tells the weather of a city.",
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string", "maxLength": 12}},
+        "required": ["city"],
+    },
+    "strict": True,
+}
+TIME: Any = {
+    "type": "function",
+    "name": "time",
+    "description": "Tells the time.",
+    "parameters": {"type": "object", "properties": {"zone": {"enum": ["UTC", "CET"]}}, "required": ["zone"]},
+}
+ASKED = "What is the weather in Paris?"
+
+
+def calls(response: openai.types.responses.Response) -> list[tuple[str, Any]]:
+    return [
+        (item.name, json.loads(item.arguments)) for item in response.output if item.type == "function_call"
+    ]
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "time"}], ids=str)
+def test_a_tool_is_called(client: openai.OpenAI, choice: Any) -> None:
+    wanted = {
+        "input": ASKED,
+        "tools": [WEATHER, TIME],
+        "tool_choice": choice,
+        "max_output_tokens": 128,
+        **SURE,
+    }
+    plain = client.responses.create(**wanted)
+    ((name, arguments), *_) = calls(plain)
+    assert set(arguments) == {"city" if name == "weather" else "zone"}
+    if choice != "required":
+        assert {name for name, _ in calls(plain)} == {"time"}
+    with client.responses.stream(**wanted) as stream:
+        events = list(stream)
+        final = stream.get_final_response()
+    assert calls(final) == calls(plain)
+    text = "".join(event.delta for event in events if event.type == "response.function_call_arguments.delta")
+    assert text == "".join(item.arguments for item in final.output if item.type == "function_call")
+
+
+def test_the_output_of_a_call_is_read(client: openai.OpenAI) -> None:
+    wanted = {"tools": [WEATHER], "max_output_tokens": 96, **SURE}
+    first = client.responses.create(input=ASKED, tool_choice="required", **wanted)
+    outputs = [
+        {"type": "function_call_output", "call_id": item.call_id, "output": "Sunny, 21 degrees."}
+        for item in first.output
+        if item.type == "function_call"
+    ]
+    assert outputs
+    items: list[Any] = [{"role": "user", "content": ASKED}, *first.output, *outputs]
+    second = client.responses.create(input=items, tool_choice="none", **wanted)
+    assert second.output_text
+    assert second.usage.input_tokens > first.usage.input_tokens
