@@ -47,6 +47,7 @@ SERVERS = {
     "bert": Server("bert", {"ctx-size": 1024}, {"embeddings": True, **_WHOLE}),
     "bert-cls": Server("bert-cls", {"ctx-size": 1024, "embd-normalize": -1}, {"embeddings": True, **_WHOLE}),
     "rerank": Server("rerank", {"ctx-size": 1024}, {"reranking": True, **_WHOLE}),
+    "qwen3-rerank": Server("qwen3-rerank", {"ctx-size": 1024}, {"reranking": True, **_WHOLE}),
     "last": Server("tiny", {"ctx-size": 1024, "embeddings": True, "pooling": "last"}, {}),
     "none": Server("tiny", {"ctx-size": 1024, "embeddings": True, "pooling": "none"}, {}),
     "unset": Server("tiny", {"ctx-size": 1024, "embeddings": True}, {}),
@@ -91,6 +92,7 @@ CASES = [
             ("/v1/rerank", {"query": 5, "documents": TEXTS}),
         )
     ),
+    Case("qwen3-rerank", "/v1/rerank", {"query": "was it hot", "documents": TEXTS}),
     Case("last", "/v1/embeddings", {"input": TEXTS}),
     Case("last", "/embedding", {"content": TEXTS[0]}),
     Case("none", "/v1/embeddings", {"input": TEXTS}),

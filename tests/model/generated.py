@@ -13,6 +13,7 @@
 | `bert`, `bert-cls` | BERT with WordPiece, 1,024 positions, pooling `mean` and `cls` |
 | `bert-wide` | the same with 30,000 tokens, as real ones have: they cost memory |
 | `rerank` | BERT with a classifier head, pooling `rank` |
+| `qwen3-rerank` | a decoder that ranks: two labels, and a template for query and document |
 | `mamba` | recurrent: a state of fixed size and no cache that could be cut |
 | `jamba` | hybrid: a Mamba layer, then one with attention |
 
@@ -76,6 +77,7 @@ _CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
+_PAIR = "<|im_start|>user\n{query}\n{document}<|im_end|>\n<|im_start|>assistant\n"
 _FIM = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
 
 
@@ -257,6 +259,24 @@ def _llama(
     model.close()
 
 
+def _qwen3_rerank(path: Path) -> None:
+    model = _Model(path, "qwen3", layers=2)
+    model.byte_pairs()
+    model.out.add_chat_template([{"name": "rerank", "template": _PAIR}])
+    model.out.add_head_count_kv(N_HEAD_KV)
+    model.out.add_layer_norm_rms_eps(1e-6)
+    model.out.add_pooling_type(PoolingType.RANK)
+    model.out.add_classifier_output_labels(["yes", "no"])
+    model.ends()
+    model.weight("cls.output.weight", 2, N_EMBD, scale=0.3)
+    for layer in range(2):
+        model.attention(layer)
+        model.ones(f"blk.{layer}.attn_q_norm.weight", N_EMBD // N_HEAD)
+        model.ones(f"blk.{layer}.attn_k_norm.weight", N_EMBD // N_HEAD)
+        model.feed_forward(layer)
+    model.close()
+
+
 def _lora(path: Path, seed: str) -> None:
     out = GGUFWriter(path, "llama")
     out.add_type("adapter")
@@ -359,6 +379,7 @@ MODELS: dict[str, Callable[[Path], None]] = {
     "bert-cls": lambda path: _bert(path, PoolingType.CLS),
     "bert-wide": lambda path: _bert(path, PoolingType.MEAN, N_VOCAB_BERT),
     "rerank": lambda path: _bert(path, PoolingType.RANK),
+    "qwen3-rerank": _qwen3_rerank,
     "mamba": _mamba,
     "jamba": _jamba,
 }

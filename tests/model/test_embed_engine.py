@@ -72,6 +72,17 @@ def test_real_decoders(model_name: str, pooling: str, request: pytest.FixtureReq
     assert_same(together, wanted, same=0.995)
 
 
+def test_a_decoder_ranks_in_pieces() -> None:
+    inputs = inputs_of(100, [300, 5, 64, 65, 1, 20, 20, 20, 20])
+    with live(generated("qwen3-rerank"), n_ctx=512, n_ubatch=64) as model:
+        assert model.engine.facts.pooling == "rank"
+        assert model.engine.facts.generates
+        found = embed(model, inputs)
+    wanted = by_llama_cpp(generated("qwen3-rerank"), inputs, "rank")
+    assert found[0].shape == (1, 2)
+    assert_same(found, wanted, scores=True)
+
+
 def test_an_input_as_long_as_the_model_goes_is_longer_than_the_batch() -> None:
     inputs = inputs_of(100, [BERT_POSITIONS, 10, BERT_POSITIONS - 1])
     with live(generated("bert"), n_ubatch=128) as model:
