@@ -7,7 +7,8 @@ What can go wrong in a call, and whom it hurts:
   then there is room until an input is done.
 * It was interrupted, because all requests in it are cancelled.
 * The batch was refused: it is halved until the one request is found that llama.cpp does not take. That one fails.
-* The computation failed: the requests in this batch fail.
+* The computation failed: the requests in this batch fail. What is computed without a word may be no number (half
+  precision overflows in some models): then the request fails that would have got it.
 """
 
 from __future__ import annotations
@@ -110,11 +111,11 @@ class EmbedTurns:
     def _advance(self, embedder: Embedder, pieces: Sequence[Piece]) -> list[Embedded | Failed]:
         self.n_steps += 1
         self.n_tokens += sum(piece.count for piece in pieces)
-        done = embedder.advance(pieces)
+        done, broken = embedder.advance(pieces)
         if any(piece.input.complete for piece in pieces):
             self.blocked = False
         self.n_done += len(done)
-        return [*done]
+        return [*done, *self._failed(broken, "the model's numbers are not finite")]
 
     @staticmethod
     def _halve(embedder: Embedder, pieces: list[Piece], outcome: Outcome) -> list[Piece]:
@@ -139,6 +140,9 @@ class EmbedTurns:
         reason = reasons.get(outcome, "the computation failed")
         ids = {piece.input.id for piece in pieces}
         embedder.cancel(ids)
+        return self._failed(ids, reason)
+
+    def _failed(self, ids: Collection[int], reason: str) -> list[Embedded | Failed]:
         self.n_failed += len(ids)
         error = LlamadError(f"cannot embed: {reason}", kind="decode-failed")
         return [Failed(id, error) for id in sorted(ids)]

@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from llamad.engine.backend import Backend, Entry
 from llamad.engine.embedding import Matrix, Pool, normalized, pool_of
 from llamad.engine.shape import Embedding
@@ -127,11 +129,15 @@ class Embedder:
             room -= count
         return pieces
 
-    def advance(self, pieces: Sequence[Piece]) -> list[Embedded]:
-        """The batch has been evaluated: take its vectors. The requests that are complete."""
+    def advance(self, pieces: Sequence[Piece]) -> tuple[list[Embedded], set[int]]:
+        """The batch has been evaluated: take its vectors. The requests that are complete, and those that cannot be.
+
+        A vector that is not finite is one of the latter: it is written as no number in JSON, and breaks its reader.
+        """
         ranks = self._how.pooling == "rank"
         rows = None if ranks else self._backend.hidden()
         end = 0
+        broken = set()
         for piece in pieces:
             input, begin, end = piece.input, end, end + piece.count
             input.n_done += piece.count
@@ -139,9 +145,10 @@ class Embedder:
                 input.pool.push(rows[begin:end])
             elif input.complete:
                 input.pool.push(self._backend.scores(input.sequence))
-            if input.complete:
-                self._finish(input)
-        return self._complete()
+            if input.complete and not self._finish(input):
+                broken.add(input.id)
+        self.cancel(broken)
+        return self._complete(), broken
 
     def give_way(self, but: Input | None = None) -> bool:
         """Take everything of inputs out of the memory, `but` one; False where nothing was in it."""
@@ -190,14 +197,18 @@ class Embedder:
             return input
         return None
 
-    def _finish(self, input: Input) -> None:
+    def _finish(self, input: Input) -> bool:
+        """Keep an input's vectors; False where they are none."""
         request = input.owner.request
         vectors: Matrix = input.pool.result()
+        self._leave(input)
+        if not np.isfinite(vectors).all():
+            return False
         if request.dimensions:
             vectors = vectors[:, : request.dimensions]
         input.owner.width = vectors.shape[1]
         input.owner.vectors[input.index] = normalized(vectors, request.normalize).tobytes()
-        self._leave(input)
+        return True
 
     def _complete(self) -> list[Embedded]:
         found = []

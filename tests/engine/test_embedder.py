@@ -212,6 +212,24 @@ def test_a_broken_computation_fails_those_in_the_batch() -> None:
     assert at.engine.stats().requests_failed == 1
 
 
+def test_a_vector_that_is_no_number_fails_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = bench()
+    whole = FakeBackend.hidden
+
+    def overflowing(backend: FakeBackend) -> np.ndarray:
+        rows = whole(backend)
+        rows[rows[:, 1] == 255] = np.nan
+        return rows
+
+    monkeypatch.setattr(FakeBackend, "hidden", overflowing)
+    good = EmbedRequest(1, ((1, 2), (3, 4)))
+    at.submit(good, EmbedRequest(2, ((1, 2), (3, 255), (5, 6))))
+    at.run()
+    assert_vectors(at, good)
+    assert "not finite" in at.failed(2).error.message
+    assert at.backend.n_cells == 0
+
+
 def test_what_is_left_at_the_end_is_told() -> None:
     at = bench()
     at.submit(EmbedRequest(1, inputs_of(1, [200] * 9)))
