@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from llamad.engine.vocabulary import Embedded, Failed, Finished
+from llamad.engine.drafting import DraftModelSettings, SpeculationSettings
+from llamad.engine.vocabulary import AdapterFile, Embedded, Failed, Finished
 from tests.conftest import wait_until
 from tests.engine.live import Live, live
 from tests.engine.live_embed import by_llama_cpp, cosine, embed, submit
@@ -125,6 +127,42 @@ def test_a_long_input_beside_a_conversation_that_fills_the_memory() -> None:
         assert isinstance(found, Embedded)
     wanted = by_llama_cpp(generated("tiny"), inputs, "last")
     assert_same([np.frombuffer(each, np.float32)[np.newaxis] for each in found.vectors], wanted)
+
+
+def test_each_request_has_the_vectors_of_its_adapters() -> None:
+    inputs = inputs_of(100, [20, 200, 3])
+    files = tuple(AdapterFile(str(generated(name))) for name in ("lora-a", "lora-b"))
+    sets = [(), ((0, 1.0),), ((1, 1.0),), ((0, 1.0), (1, 0.5))]
+    with live(
+        generated("tiny"), n_ctx=1024, n_ubatch=64, embedding=True, pooling="mean", adapters=files
+    ) as model:
+        alone = [np.concatenate(embed(model, inputs, adapters=each)) for each in sets]
+        ids = [submit(model, inputs, adapters=each) for each in sets]
+        talk = model.submit(inputs[0], 20, adapters=sets[1])
+        model.wait(talk, *ids)
+        together = [model.ends[id] for id in ids]
+    for first, second in itertools.combinations(alone, 2):
+        assert cosine(first, second) < 0.999
+    assert cosine(alone[0], np.concatenate(by_llama_cpp(generated("tiny"), inputs, "mean"))) > SAME
+    for end, wanted in zip(together, alone, strict=True):
+        assert isinstance(end, Embedded)
+        found = np.array([np.frombuffer(each, np.float32) for each in end.vectors])
+        assert cosine(found, wanted) > SAME
+
+
+def test_a_draft_model_beside_vectors() -> None:
+    inputs = inputs_of(100, [20, 200, 3])
+    settings = SpeculationSettings(("draft-simple",), draft=DraftModelSettings(str(generated("tiny"))))
+    with live(generated("target"), n_ctx=1024, embedding=True, pooling="last", speculation=settings) as model:
+        alone, _ = model.ask(inputs[0], 40, cache_prompt=False)
+        talk, vectors = model.submit(inputs[0], 40, cache_prompt=False), submit(model, inputs)
+        model.wait(talk, vectors)
+        assert model.texts[talk] == alone
+        end = model.ends[vectors]
+        assert isinstance(end, Embedded)
+        assert model.engine.stats().accepted_tokens
+    wanted = by_llama_cpp(generated("target"), inputs, "last")
+    assert_same([np.frombuffer(each, np.float32)[np.newaxis] for each in end.vectors], wanted)
 
 
 def test_a_cancelled_request_is_dropped_and_the_next_is_right() -> None:

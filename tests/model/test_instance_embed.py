@@ -14,6 +14,7 @@ from tests.conftest import wait_until
 from tests.engine.live_embed import by_llama_cpp, cosine
 from tests.model.generated import BERT_POSITIONS, N_EMBD, generated
 from tests.model.test_instance_serving import Instance, last_stats, loaded, open_post
+from tests.model.test_instance_sleep import sleep, wake
 
 pytestmark = pytest.mark.model
 
@@ -154,6 +155,16 @@ def test_a_caller_who_leaves_is_not_worked_for(bert: Instance) -> None:
         wait_until(lambda: last_stats(bert)["slots_busy"] == 1, within_s=30)
     wait_until(lambda: last_stats(bert)["requests_cancelled"] == done + 1, within_s=30)
     wait_until(lambda: last_stats(bert)["slots_busy"] == 0, within_s=30)
+
+
+def test_it_sleeps_and_wakes(bert: Instance) -> None:
+    body = {"input": TEXTS}
+    before = vectors(bert.post("/v1/embeddings", body))
+    sleep(bert)
+    error = bert.post("/v1/embeddings", body, status=503)["error"]
+    assert error["kind"] == "sleeping"
+    wake(bert)
+    assert cosine(vectors(bert.post("/v1/embeddings", body)), before) > 0.9999
 
 
 # ---- a model that generates, too
