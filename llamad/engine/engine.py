@@ -1,8 +1,9 @@
 """The engine: one thread that turns requests into steps, and steps into outputs.
 
 A step is: take the mail, give waiting requests to idle slots, plan a batch, decode it (one call for each set of
-adapters), sample one token for every slot whose last token was in it, deliver everything that came of it with one call. The decisions are made in the pure
-modules beside this one (`plan`, `prefix`, `slot`, `text`, `sampling`); here they are only carried out, in order.
+adapters), sample one token for every slot whose last token was in it, and more where a draft comes true, deliver
+everything that came of it with one call. The decisions are made in the pure modules beside this one (`plan`, `prefix`,
+`slot`, `text`, `sampling`, `speculation`); here they are only carried out, in order.
 
 What can go wrong in a decode call, and whom it hurts:
 
@@ -10,6 +11,7 @@ What can go wrong in a decode call, and whom it hurts:
   the single token that does not fit. Its request has filled the context alone, so its answer ends with `length`.
 * It was interrupted, because all requests in it are cancelled: its slots start over from what the memory holds.
 * The batch was refused: it is halved until the one request is found that llama.cpp does not take. That one fails.
+* In both cases drafts are left out first.
 * The computation failed: the requests in this batch fail, and what they had in the memory is dropped.
 """
 

@@ -121,3 +121,10 @@ def test_any_tokens_can_be_looked_up(tokens: list[int], n_max: int) -> None:
         (draft,) = drafter.draft([wish(tokens, n_max)])
         assert len(draft) <= min(n_max, 9)
         assert set(draft) <= set(tokens)
+
+
+def test_a_table_of_hashes_goes_on_learning_where_tokens_were_taken_out() -> None:
+    drafter = HashedNgrams(HashSettings(2, 1, 3), size=1 << 12)
+    drafter.draft([wish(list(range(100, 140)))])
+    drafter.draft([wish([1, 2, 3, 4, 5])])
+    assert drafter.draft([wish([9, 1, 2], task=2, slot=1)]) == [[3, 4, 5]]

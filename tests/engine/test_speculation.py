@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 from llamad.engine.backend import Outcome
 from llamad.engine.drafting import DRAFTED_MAX, DraftModelSettings, SpeculationSettings, Wish
 from llamad.engine.plan import Need, Share, plan, without_drafts
-from llamad.engine.speculation import COST_CPU, COST_GPU, PAUSE_MAX, START, Pace
+from llamad.engine.slot import State
+from llamad.engine.speculation import COST_CPU, COST_GPU, PAUSE_MAX, START, Pace, Speculation
 from llamad.engine.vocabulary import (
     Failed,
     Finished,
@@ -390,3 +392,27 @@ def test_adapters_and_drafts_together() -> None:
     assert bench.text(1) == answer(b"hello", 20, adapters=((0, 1.0),))
     assert bench.text(2) == answer(b"hello", 20)
     assert bench.finished(1).timings.accepted_tokens > bench.finished(2).timings.accepted_tokens
+
+
+@pytest.mark.parametrize(("n_free", "lengths"), [(100, [4, 4]), (5, [3, 2]), (1, [1]), (0, []), (-3, [])])
+def test_drafts_are_no_longer_than_the_memory_has_room_for(n_free: int, lengths: list[int]) -> None:
+    slots: list[Any] = [
+        SimpleNamespace(
+            id=id,
+            state=State.GENERATING,
+            task=SimpleNamespace(id=id, tokens=[1, 2, 3], n_predicted=1, request=request(id, "x", 50)),
+        )
+        for id in range(2)
+    ]
+    drafts = Speculation([Oracle()], 24, 100).drafts(slots, n_free)
+    assert [len(draft) for draft in drafts.values()] == lengths
+
+
+def test_each_request_begins_at_its_own_pace() -> None:
+    oracle = Oracle(right=0.0)
+    bench = Bench(backend(oracle, n_slots=1))
+    for id in (1, 2):
+        bench.submit(request(id, "hello", 20))
+        bench.run()
+    firsts = {id: next(n_drafted for task, n_drafted, _ in oracle.judged if task == id) for id in (1, 2)}
+    assert firsts == {1: START, 2: START}
