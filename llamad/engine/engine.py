@@ -33,7 +33,7 @@ from llamad.engine.plan import Share
 from llamad.engine.pool import Pool
 from llamad.engine.sampling import Choice, Constraint, Sampler
 from llamad.engine.slot import Slot, State
-from llamad.engine.speculation import COST_CPU, COST_GPU, Speculation
+from llamad.engine.speculation import Speculation
 from llamad.engine.task import Task
 from llamad.engine.thought import BoundedThought
 from llamad.engine.views import Views
@@ -99,12 +99,7 @@ class Engine:
         self._counts = Counts()
         self._views = Views(backend.facts)
         self._adapters: Adapters = ()
-        self._speculation = Speculation(
-            backend.drafters,
-            backend.n_drafted,
-            backend.facts.n_ctx_slot,
-            COST_GPU if backend.facts.n_gpu_layers else COST_CPU,
-        )
+        self._speculation = Speculation(backend.drafters, backend.n_drafted, backend.facts)
         self._drafts: Mapping[int, Sequence[int]] = {}
         self._n_prompt_beside = max(_PROMPT_BESIDE_MIN, backend.n_step // 4)
 
