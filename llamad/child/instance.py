@@ -87,7 +87,13 @@ async def _serve(link: Link, spec: InstanceSpec, reporter: Reporter) -> int:
             os._exit(0)
         loop.call_soon_threadsafe(stop)
 
-    resident = Resident(load(), dispatcher.deliver, lambda: loop.call_soon_threadsafe(stop), spec.keeping)
+    resident = Resident(
+        load(),
+        dispatcher.deliver,
+        lambda: loop.call_soon_threadsafe(stop),
+        spec.keeping,
+        spec.prefill_budget,
+    )
     identity = Identity(spec.name, spec.engine.path, BUILD)
     chat = choose_chat(spec.chat, resident.facts, resident.control_token)
     service = Service(resident, dispatcher, identity, chat, own_defaults(spec))

@@ -19,7 +19,9 @@ from llamad.api.sampling import is_breaker, sampler_names
 from llamad.child.chat_options import ChatOptions, parse_chat_options
 from llamad.child.speculation_spec import parse_speculation
 from llamad.config.file_list import split_scale
-from llamad.engine.vocabulary import AdapterFile, EngineSettings, Keeping, SamplingParams
+from llamad.engine.budget import SHARE_DEFAULT
+from llamad.engine.keeping import Keeping
+from llamad.engine.vocabulary import AdapterFile, EngineSettings, SamplingParams
 from llamad.errors import LlamadError
 
 N_CTX_DEFAULT_MAX = 8192
@@ -118,6 +120,7 @@ class InstanceSpec:
     chat: ChatOptions
     rules: Mapping[str, str]
     keeping: Keeping
+    prefill_budget: float
     ping_interval_s: int = PING_INTERVAL_S
     endpoints: Endpoints = Endpoints()  # noqa: RUF009 - frozen
     embd_normalize: int = EMBD_NORMALIZE
@@ -153,6 +156,7 @@ def parse_spec(body: Mapping[str, Any]) -> InstanceSpec:
             ),
             endpoints=Endpoints(**_fields(Endpoints, _ENDPOINT_OPTIONS, options)),
             keeping=_keeping(options),
+            prefill_budget=_typed("prefill-budget", options.get("prefill-budget", SHARE_DEFAULT), float),
             embd_normalize=_typed("embd-normalize", options.get("embd-normalize", EMBD_NORMALIZE), int),
             suffix_first=_typed("spm-infill", options.get("spm-infill", False), bool),
         )

@@ -18,10 +18,12 @@ from llamad.child.engine_thread import EngineThread
 from llamad.engine import memory
 from llamad.engine.adapters import by_default
 from llamad.engine.breakdown import HOST, Share
+from llamad.engine.budget import SHARE_DEFAULT
 from llamad.engine.checks import check_adapters
 from llamad.engine.engine import Engine
+from llamad.engine.keeping import Keeping
 from llamad.engine.llama import LlamaBackend
-from llamad.engine.vocabulary import Adapters, EngineStats, Keeping, ModelFacts, Output, Request, SlotView
+from llamad.engine.vocabulary import Adapters, EngineStats, ModelFacts, Output, Request, SlotView
 from llamad.errors import LlamadError, UnavailableError
 
 # An idle engine stops at once, unless somebody's rules are still being prepared whom nobody waits for any more.
@@ -58,13 +60,14 @@ class Resident:
         deliver: Callable[[list[Output]], None],
         on_death: Callable[[], object],
         keeping: Keeping,
+        prefill_budget: float = SHARE_DEFAULT,
     ) -> None:
         self.facts: ModelFacts = backend.facts
         self.default_adapters: Adapters = by_default(backend.facts.adapters)
         """Adapters for requests that do not say."""
         self._deliver = deliver
         self._on_death = on_death
-        self._keeping = keeping
+        self._keeping, self._prefill_budget = keeping, prefill_budget
         self._done_before = _NOTHING_DONE
         self._loaded: _Loaded | None = None
         self.install(backend)
@@ -87,7 +90,7 @@ class Resident:
 
     def install(self, backend: LlamaBackend) -> None:
         """Serve requests with this model from now on."""
-        engine = Engine(backend, self._deliver, keeping=self._keeping)
+        engine = Engine(backend, self._deliver, keeping=self._keeping, prefill_budget=self._prefill_budget)
         self.facts = backend.facts
         self._loaded = _Loaded(backend, engine, EngineThread(engine, self._on_death))
         self._loaded.thread.start()

@@ -52,6 +52,7 @@ _WITHOUT_EFFECT = frozenset(
         "n-predict",
         "pinned",
         "prefill-assistant",
+        "prefill-budget",
         "presence-penalty",
         "priority",
         "props",

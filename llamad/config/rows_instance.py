@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llamad.config.option import Option, Scope
-from llamad.config.values import Choice, Duration, Flag, Matching, Whole
+from llamad.config.values import Choice, Duration, Flag, Matching, Number, Whole
 
 _CONTEXT = "Instances: context and slots"
 _COMPUTE = "Instances: threads, devices, weights"
@@ -67,6 +67,14 @@ ROWS: tuple[Option, ...] = (
         default=512,
         also=("ub",),
         env=("LLAMA_ARG_UBATCH",),
+    ),
+    Option(
+        "prefill-budget",
+        Number(0, 1),
+        "part of a step's time that prompts may take while answers are streamed, 1 for no bound",
+        _ALL,
+        _CONTEXT,
+        default=0.8,
     ),
     Option(
         "kv-unified",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from llamad.engine.embedding import POOLINGS
@@ -15,6 +16,8 @@ from llamad.engine.vocabulary import (
     Request,
 )
 from llamad.errors import ConfigError, LlamadError, RequestError, UnavailableError
+
+log = logging.getLogger(__name__)
 
 FLASH_ATTN = {"auto": -1, "off": 0, "on": 1}
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
@@ -145,6 +148,19 @@ def queue_full(n_alive: int) -> LlamadError:
         kind="queue-full",
         retry_after_s=1.0,
     )
+
+
+def decode_failed(reason: str) -> LlamadError:
+    """The last word of a request whose evaluation has failed."""
+    return LlamadError(f"cannot generate: {reason}", kind="decode-failed")
+
+
+def as_failure(error: Exception) -> LlamadError:
+    """The last word of a request that could not be prepared; what nobody foresaw is in the log."""
+    if isinstance(error, LlamadError):
+        return error
+    log.error("cannot prepare a request", exc_info=error)
+    return LlamadError(f"cannot prepare the request: {type(error).__name__}", kind="internal")
 
 
 def stopping() -> LlamadError:

@@ -25,9 +25,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from llamad.engine import adapters, checks, plan
 from llamad.engine.backend import Backend, Entry, Outcome
+from llamad.engine.budget import SHARE_DEFAULT, Budget
 from llamad.engine.counts import Counts
 from llamad.engine.embed_turn import EmbedTurns
 from llamad.engine.inbox import Inbox, Job
+from llamad.engine.keeping import NOTHING, Keeping
 from llamad.engine.narrow import Row
 from llamad.engine.plan import Share
 from llamad.engine.pool import Pool
@@ -46,7 +48,6 @@ from llamad.engine.vocabulary import (
     Failed,
     Finished,
     GenerateRequest,
-    Keeping,
     Likelihood,
     Likely,
     ModelFacts,
@@ -62,10 +63,6 @@ from llamad.errors import LlamadError
 log = logging.getLogger(__name__)
 
 QUEUE_MAX = 256
-NOTHING = Keeping()
-# Prompt tokens in a step that also carries streams: enough to keep the arithmetic busy (on a CPU 128 tokens at once
-# cost no more each than 512), few enough that the streams go on.
-_PROMPT_BESIDE_MIN = 128
 
 
 class Engine:
@@ -81,11 +78,12 @@ class Engine:
         deliver: Callable[[list[Output]], None],
         *,
         keeping: Keeping = NOTHING,
+        prefill_budget: float = SHARE_DEFAULT,
         queue_max: int = QUEUE_MAX,
         clock: Callable[[], float] = time.perf_counter,
         draw_seed: Callable[[], int] = lambda: secrets.randbelow(SEED_RANDOM),
     ) -> None:
-        """`keeping`: what to keep of prompts. `queue_max`: requests that may wait beside those in slots."""
+        """`keeping`: what to keep of prompts. `prefill_budget`: see `budget.Budget`. `queue_max`: requests that may wait beside those in slots."""
         self._backend = backend
         self._deliver = deliver
         self._clock = clock
@@ -101,7 +99,7 @@ class Engine:
         self._adapters: Adapters = ()
         self._speculation = Speculation(backend.drafters, backend.n_drafted, backend.facts)
         self._drafts: Mapping[int, Sequence[int]] = {}
-        self._n_prompt_beside = max(_PROMPT_BESIDE_MIN, backend.n_step // 4)
+        self._budget = Budget(prefill_budget, backend.n_step)
 
     @property
     def facts(self) -> ModelFacts:
@@ -191,7 +189,7 @@ class Engine:
             self._embedding.cancel(mail.cancelled)
             self._counts.cancelled += len(mail.cancelled)
         self._step()
-        self._outputs += self._embedding.turn(bool(self._pool.busy), self._n_prompt_beside)
+        self._outputs += self._embedding.turn(bool(self._pool.busy), self._budget.n_beside)
         self._flush()
         return True
 
@@ -251,7 +249,7 @@ class Engine:
         """On any thread: a request that cannot be prepared."""
         self._inbox.end([id])
         self._inbox.count_refusal()
-        self._deliver([Failed(id, _as_failure(error))])
+        self._deliver([Failed(id, checks.as_failure(error))])
 
     def _step(self) -> None:
         """Evaluate what one plan says, in as many decode calls as the memory makes necessary."""
@@ -262,7 +260,7 @@ class Engine:
         for slot in self._pool.open(self._counts.steps, now):
             self._say(slot.task.progress(len(slot.cached), now))
         self._drafts = self._speculation.drafts(self._pool.busy, self._pool.n_free)
-        step = plan.plan(self._pool.needs(self._drafts), self._backend.n_step, self._n_prompt_beside)
+        step = plan.plan(self._pool.needs(self._drafts), self._backend.n_step, self._budget.n_beside)
         batches = deque(adapters.apart(step, lambda share: self._slot(share).task.adapters, self._adapters))
         while batches:
             batch = [share for share in batches.popleft() if self._pool.is_current(share)]
@@ -286,7 +284,7 @@ class Engine:
                 return plan.halves(batch) or self._refused(batch[0], outcome)
             case Outcome.BROKEN:
                 for share in batch:
-                    self._fail(self._slot(share), _decode_failed("the computation failed"))
+                    self._fail(self._slot(share), checks.decode_failed("the computation failed"))
         return ()
 
     def _decode(self, batch: list[Share]) -> Outcome:
@@ -296,10 +294,19 @@ class Engine:
         try:
             self._adapters = self._slot(batch[0]).task.adapters
             self._backend.apply(self._adapters)
-            return self._backend.decode(entries)
+            began = self._clock()
+            outcome = self._backend.decode(entries)
+            if outcome is Outcome.DONE:
+                self._learn(batch, self._clock() - began)
+            return outcome
         finally:
             self._inbox.leave()
             self._backend.rearm()
+
+    def _learn(self, batch: list[Share], seconds: float) -> None:
+        total = sum(share.count for share in batch)
+        streams = sum(self._slot(share).state is State.GENERATING for share in batch)
+        self._budget.learn(seconds, total - streams, streams)
 
     def _entry(self, share: Share) -> Entry:
         tokens = self._slot(share).task.tokens[share.start : share.start + share.count]
@@ -385,7 +392,7 @@ class Engine:
         """A single token that cannot be evaluated, with nothing left to give way."""
         slot = self._slot(share)
         if outcome is Outcome.INVALID:
-            self._fail(slot, _decode_failed("llama.cpp refuses this input"))
+            self._fail(slot, checks.decode_failed("llama.cpp refuses this input"))
         elif slot.task.n_predicted == 0:
             self._fail(slot, checks.context_full(len(slot.task.tokens), share.start))
         else:
@@ -433,14 +440,3 @@ class Engine:
 
     def _slot(self, share: Share) -> Slot[Task]:
         return self._pool.slots[share.slot]
-
-
-def _decode_failed(reason: str) -> LlamadError:
-    return LlamadError(f"cannot generate: {reason}", kind="decode-failed")
-
-
-def _as_failure(error: Exception) -> LlamadError:
-    if isinstance(error, LlamadError):
-        return error
-    log.error("cannot prepare a request", exc_info=error)
-    return LlamadError(f"cannot prepare the request: {type(error).__name__}", kind="internal")

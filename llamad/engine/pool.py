@@ -17,11 +17,11 @@ from collections.abc import Collection, Mapping, Sequence
 
 from llamad.engine import prefix
 from llamad.engine.backend import Backend
+from llamad.engine.keeping import Keeping
 from llamad.engine.plan import Need, Share
 from llamad.engine.recall import Recall, usable
 from llamad.engine.slot import Slot, State
 from llamad.engine.task import Task
-from llamad.engine.vocabulary import Keeping
 
 # The part of the shared context (one in so many) that must be free beside a request when it is started.
 _GROWTH_PART = 16

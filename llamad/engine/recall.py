@@ -17,9 +17,10 @@ from collections.abc import Sequence
 from llamad.engine import prefix
 from llamad.engine.backend import Backend
 from llamad.engine.host_memory import Checkpoint, HostMemory, Kept, latest
+from llamad.engine.keeping import Keeping
 from llamad.engine.slot import Slot
 from llamad.engine.task import Task
-from llamad.engine.vocabulary import Adapters, Keeping
+from llamad.engine.vocabulary import Adapters
 
 
 class Recall:

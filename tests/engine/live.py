@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from llamad.engine.engine import NOTHING, Engine
+from llamad.engine.engine import Engine
+from llamad.engine.keeping import NOTHING, Keeping
 from llamad.engine.vocabulary import (
     EngineSettings,
     Failed,
     Finished,
     GenerateRequest,
-    Keeping,
     Output,
     SamplingParams,
     Text,

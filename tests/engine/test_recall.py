@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llamad.engine import prefix
-from llamad.engine.vocabulary import Keeping
+from llamad.engine.keeping import Keeping
 from tests.engine.bench import Bench, assert_answers, request
 from tests.engine.fake import FakeBackend
 

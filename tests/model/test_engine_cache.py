@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from llamad.engine.vocabulary import Keeping
+from llamad.engine.keeping import Keeping
 from tests.engine.live import live
 from tests.model.generated import generated
 

@@ -8,7 +8,8 @@ import threading
 import pytest
 
 from llamad.child.resident import Resident
-from llamad.engine.vocabulary import Finished, GenerateRequest, Keeping, Output
+from llamad.engine.keeping import Keeping
+from llamad.engine.vocabulary import Finished, GenerateRequest, Output
 from llamad.errors import LlamadError, RequestError, UnavailableError
 from tests.conftest import wait_until
 from tests.engine.fake import FakeBackend

@@ -13,8 +13,9 @@ from llamad.api.message import AssistantMessage, read_message
 from llamad.child.chat import Chat, choose_chat
 from llamad.child.instance_spec import N_CTX_DEFAULT_MAX, context_size, parse_spec
 from llamad.child.own_rules import own_defaults
+from llamad.engine.keeping import Keeping
 from llamad.engine.loading import of_draft_model
-from llamad.engine.vocabulary import EngineSettings, Keeping, ModelFacts, Rules, SamplingParams
+from llamad.engine.vocabulary import EngineSettings, ModelFacts, Rules, SamplingParams
 from llamad.errors import LlamadError
 
 BODY: dict[str, Any] = {"model": "m", "path": "/m.gguf", "token": "t", "transport": "tcp", "socket": ""}
@@ -132,6 +133,11 @@ def test_what_is_kept_of_prompts_is_bounded_by_default() -> None:
     assert spec().keeping == Keeping(ram_bytes=512 << 20, similarity=0.1)
     options = {"cache-ram": 7, "cache-idle-slots": False, "ctx-checkpoints": 3, "checkpoint-min-step": 9}
     assert spec(**options, **{"slot-prompt-similarity": 1}).keeping == Keeping(7 << 20, False, 3, 9, 1.0)
+
+
+def test_the_share_of_prompts_in_a_step() -> None:
+    assert spec().prefill_budget == 0.8
+    assert spec(**{"prefill-budget": 1}).prefill_budget == 1.0
 
 
 def test_other_spellings_mean_the_same() -> None:
