@@ -15,7 +15,7 @@ from llamad.api.notation import Calls, Notation, Thought
 _JSON = '{"name": "«name»", "arguments": «arguments»}'
 _TAGGED = f"<tool_call>\n{_JSON}\n</tool_call>"
 
-GENERIC = Notation("generic", calls=Calls(_TAGGED, trigger="<tool_call>"))
+GENERIC = Notation("generic", calls=Calls(_TAGGED, trigger="<tool_call>"), known=False)
 """For templates that know no tools, or whose notation is not known: the most common one, which the prompt then explains."""
 
 UNREAD = Notation("unread")
@@ -69,6 +69,12 @@ _COMMAND_R7B = Notation(
     ),
     frames=("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
     answer=("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
+)
+_COMMAND_A = replace(
+    _COMMAND_R7B,
+    name="command-a",
+    frames=("<|START_TEXT|>", "<|END_TEXT|>"),
+    answer=("<|START_TEXT|>", "<|END_TEXT|>"),
 )
 _COMMAND_R = Notation(
     "command-r",
@@ -166,9 +172,28 @@ _SEED = Notation(
     ),
 )
 
+_MINIMAX = Notation(
+    "minimax-m2",
+    calls=Calls(
+        '<invoke name="«name»">\n«pairs»</invoke>',
+        trigger="<minimax:tool_call>",
+        opens="<minimax:tool_call>\n",
+        closes="\n</minimax:tool_call>",
+        pair='<parameter name="«key»">«value»</parameter>\n',
+    ),
+)
+_FUNCTIONARY = Notation(
+    "functionary-3.1", calls=Calls("<function=«name»>«arguments»</function>", trigger="<function=", apart="")
+)
+_FIREFUNCTION = Notation(
+    "firefunction",
+    calls=Calls(_JSON, trigger="functools[", opens="functools[", apart=", ", closes="]"),
+)
+
 _ROWS = (
     _Row(("<|channel|>",), _HARMONY),
     _Row(("<|START_ACTION|>", "<|START_RESPONSE|>"), _COMMAND_R7B),
+    _Row(("<|START_ACTION|>", "<|START_TEXT|>"), _COMMAND_A),
     _Row(("Action:", "tool_name", "<|CHATBOT_TOKEN|>"), _COMMAND_R),
     _Row(("<｜tool▁calls▁begin｜>", "```json"), _DEEPSEEK_R1),
     _Row(("<｜tool▁calls▁begin｜>",), _DEEPSEEK_V3),
@@ -177,6 +202,8 @@ _ROWS = (
     _Row(("[TOOL_CALLS]", "[ARGS]"), _MISTRAL_ARGS),
     _Row(("[TOOL_CALLS]",), _MISTRAL),
     _Row(("<seed:tool_call>", "<function="), _SEED),
+    _Row(("<minimax:tool_call>", "<invoke name="), _MINIMAX),
+    _Row(("functools[",), _FIREFUNCTION),
     _Row(("<tool_call>", "<arg_key>", "<arg_value>"), _GLM, unless=("<role>",)),
     _Row(("<tool_call>", "<function=", "<parameter="), _QWEN_CODER),
     _Row(("<tool_calls>[",), Notation("apriel", calls=_list("<tool_calls>", "</tool_calls>"))),
@@ -185,6 +212,7 @@ _ROWS = (
     _Row(("<|tool_call|>",), Notation("granite", calls=_list("<|tool_call|>", ""))),
     _Row(("<tool_call>", '"name"', '"arguments"'), Notation("hermes", calls=Calls(_TAGGED, "<tool_call>"))),
     _Row(("<tool_call>", '\\"name\\"', '\\"arguments\\"'), Notation("hermes", calls=Calls(_TAGGED, "<tool_call>"))),
+    _Row(("<function=", "</function>"), _FUNCTIONARY, unless=("<parameter",)),
     _Row(("<|start_header_id|>", '{"name": "', '"parameters": '), _LLAMA_3),
 )  # fmt: skip
 

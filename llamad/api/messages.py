@@ -279,7 +279,7 @@ def _thinking(fields: Fields) -> dict[str, Any]:
         | {name: variables.raw(name) for name in variables.names()}
     }
     if kind == "enabled" and thinking.raw("budget_tokens") is not None:
-        thinking.integer("budget_tokens", 0, 1, BUDGET_TOKENS_MAX)
+        chat["reasoning_budget_tokens"] = thinking.integer("budget_tokens", 0, 1, BUDGET_TOKENS_MAX)
     return chat
 
 

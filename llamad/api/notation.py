@@ -79,7 +79,8 @@ class Calls:
 class Notation:
     """One family. `frames`: marks that stand around what is said, and are no part of it.
 
-    `answer`: the frames that open and close an answer, where there are such.
+    `answer`: the frames that open and close an answer, where there are such. `known`: whether the model's own notation is
+    this, and not one that it is asked to use.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Notation:
     calls: Calls | None = None
     frames: tuple[str, ...] = ()
     answer: tuple[str, str] = ("", "")
+    known: bool = True
 
     def marks(self) -> tuple[str, ...]:
         """All marks that a parser must be shown, also where they are control tokens of the model."""

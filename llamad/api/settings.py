@@ -45,7 +45,7 @@ def outline(generation: Generation) -> dict[str, Any]:
         "post_sampling_probs": wanted is not None and wanted.after_sampling,
         "cache_prompt": generation.cache_prompt,
         "chat_format": "Content-only",
-        "reasoning_format": "none",
+        "reasoning_format": "deepseek",
         "reasoning_in_content": False,
         "generation_prompt": "",
         "speculative.types": ",".join(generation.speculation) or "none",

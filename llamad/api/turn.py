@@ -91,9 +91,9 @@ def prompt_of(
     """What the model is given: llama-server's prompt, and where the template knows no tools, a description of them."""
     toolbox, traits = conversation.toolbox, template.traits
     messages, tools = list(conversation.messages), toolbox.documents()
-    if notation.calls is not None and not traits.tells_calls:
+    if notation.calls is not None and not (notation.known and traits.tells_calls):
         messages = spell_out(messages, notation.calls)
-    if tools and notation.calls is not None and not traits.tells_tools:
+    if tools and notation.calls is not None and not (notation.known and traits.tells_tools):
         messages, tools = describe(messages, tools, notation.calls), []
     thinking = conversation.thinking.over(defaults)
     variables = _variables(conversation, notation, thinking)

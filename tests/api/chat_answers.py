@@ -202,6 +202,22 @@ ANSWERS = (
         "<seed:tool_call>\n<function=weather>\n<parameter=city>Rome</parameter>\n</function>\n</seed:tool_call>",
         [ROME],
     ),
+    Answer("command-a", "text", "<|START_TEXT|>Hello<|END_TEXT|>", content="Hello"),
+    Answer(
+        "minimax-m2",
+        "two calls",
+        '<minimax:tool_call>\n<invoke name="weather">\n<parameter name="city">Oslo</parameter>\n'
+        '<parameter name="days">3</parameter>\n</invoke>\n<invoke name="now">\n</invoke>\n</minimax:tool_call>',
+        [OSLO, ("now", {})],
+    ),
+    Answer("functionary-3.1", "a call", f"<function=weather>{_ROME}</function>", [ROME]),
+    Answer(
+        "firefunction",
+        "text and a call",
+        'I look. functools[{"name": "weather", "arguments": {"city": "Rome"}}]',
+        [ROME],
+        content="I look.",
+    ),
     Answer(
         "generic",
         "a longer name that begins like another",

@@ -207,6 +207,7 @@ def test_a_length_is_required_by_whatever_name(name: str) -> None:
 def test_thinking_is_what_templates_read(thinking: Any, variables: dict[str, Any]) -> None:
     conversation = parsed(thinking=thinking, chat_template_kwargs={"mine": 1}).chat.conversation
     assert conversation.variables == variables
+    assert conversation.thinking.budget == (thinking or {}).get("budget_tokens")
 
 
 def test_thoughts_can_be_left_out() -> None:
