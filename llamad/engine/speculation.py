@@ -14,7 +14,7 @@ from llamad.engine.drafting import Drafter, Wish
 from llamad.engine.plan import fair
 from llamad.engine.slot import Slot, State
 from llamad.engine.task import Task
-from llamad.engine.vocabulary import Speculative
+from llamad.engine.vocabulary import ModelFacts, Speculative
 
 START = 4
 """Tokens of a first draft."""
@@ -70,12 +70,12 @@ class _Run:
 class Speculation:
     """Drafts for a step, and the verdict on them. Belongs to the engine's thread."""
 
-    def __init__(self, drafters: Sequence[Drafter], n_max: int, n_ctx: int, cost: float = COST_CPU) -> None:
-        """`n_max`: drafted tokens in a decode call. `n_ctx`: the most tokens that a sequence may have. `cost`: of one."""
+    def __init__(self, drafters: Sequence[Drafter], n_max: int, facts: ModelFacts) -> None:
+        """`n_max`: drafted tokens in a decode call."""
         self._drafters = drafters
         self._n_max = n_max
-        self._n_ctx = n_ctx
-        self._cost = cost
+        self._n_ctx = facts.n_ctx_slot
+        self._cost = COST_GPU if facts.n_gpu_layers else COST_CPU
         self._runs: dict[int, _Run] = {}
 
     def drafts(self, slots: Sequence[Slot[Task]], n_free: int) -> dict[int, list[int]]:

@@ -404,7 +404,7 @@ def test_drafts_are_no_longer_than_the_memory_has_room_for(n_free: int, lengths:
         )
         for id in range(2)
     ]
-    drafts = Speculation([Oracle()], 24, 100).drafts(slots, n_free)
+    drafts = Speculation([Oracle()], 24, FakeBackend(n_ctx=100).facts).drafts(slots, n_free)
     assert [len(draft) for draft in drafts.values()] == lengths
 
 
