@@ -27,12 +27,14 @@ _BYTES_PER_NUMBER = 4
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingsRequest:
-    """A parsed body. `names`: what the inputs are called in messages. `native`: llama.cpp's document is wanted.
+    """A parsed body. `field`: where the inputs were, and `names`: what they are called. `native`: llama.cpp's document
+    is wanted.
 
     `pooling`, `normalize`, `dimensions`: as in `EmbedRequest`.
     """
 
     prompts: tuple[Prompt, ...]
+    field: str
     names: tuple[str, ...]
     model: str
     pooling: str
@@ -60,6 +62,7 @@ def parse_embeddings(
     plain = (pooling or facts.pooling) in ("none", "rank")
     return EmbeddingsRequest(
         prompts=prompts,
+        field=name,
         names=tuple(f"{name}[{index}]" if several else name for index in range(len(prompts))),
         model=fields.text("model", ""),
         pooling=_pooling(facts, native=native),
@@ -83,19 +86,23 @@ def _pooling(facts: ModelFacts, *, native: bool) -> str:
     return "mean" if facts.pooling == "" else ""
 
 
-def check_amount(n_tokens: int, n_rows: int, width: int) -> None:
-    """Raise RequestError where a request asks for more than one answer may hold."""
+def check_tokens(n_tokens: int, param: str) -> None:
+    """Raise RequestError where the inputs of one request are too much, all together."""
     if n_tokens > TOKENS_MAX:
         raise RequestError(
-            f"cannot take {n_tokens} tokens in one request: at most {TOKENS_MAX}",
+            f"cannot take more than {TOKENS_MAX} tokens in one request: '{param}' has {n_tokens} or more",
             kind="too-many-inputs",
-            details={"param": "input"},
+            details={"param": param},
         )
+
+
+def check_numbers(n_rows: int, width: int, param: str) -> None:
+    """Raise RequestError where one answer would be too much."""
     if n_rows * width > NUMBERS_MAX:
         raise RequestError(
             f"cannot give {n_rows} vectors of {width} numbers in one answer: at most {NUMBERS_MAX // width}",
             kind="too-many-inputs",
-            details={"param": "input"},
+            details={"param": param},
         )
 
 

@@ -10,7 +10,8 @@ from falcon.asgi import Request, Response
 
 from llamad.api.embeddings import (
     EmbeddingsRequest,
-    check_amount,
+    check_numbers,
+    check_tokens,
     native_parts,
     openai_parts,
     parse_embeddings,
@@ -51,10 +52,9 @@ class Embeddings:
                 parse_object(body), service, facts, self._normalize, native=self._native
             ),
         )
-        inputs = await self._inputs(request)
-        n_tokens = sum(map(len, inputs))
+        inputs, n_tokens = await self._inputs(request)
         every = (request.pooling or facts.pooling) == "none"
-        check_amount(n_tokens, n_tokens if every else len(inputs), facts.n_embd_out)
+        check_numbers(n_tokens if every else len(inputs), facts.n_embd_out, request.field)
         answer = await embed(service, exchange_of(req), inputs, request)
         model = request.model or service.identity.name
         parts = native_parts(answer) if request.native else openai_parts(request, answer, model, n_tokens)
@@ -64,16 +64,19 @@ class Embeddings:
         else:
             resp.stream = _written(service, parts)
 
-    async def _inputs(self, request: EmbeddingsRequest) -> Tokens:
+    async def _inputs(self, request: EmbeddingsRequest) -> tuple[Tokens, int]:
         service, prompts = self._service, request.prompts
         sizes = [prompt_chars(prompt) for prompt in prompts]
         check_chars(service, sizes, request.names)
         inputs: Tokens = []
+        n_tokens = 0
         for begin, end in slices(sizes):
             some = partial(_tokens, service, prompts[begin:end])
             inputs += await service.aside(sum(sizes[begin:end]), some)
+            n_tokens += sum(map(len, inputs[begin:]))
+            check_tokens(n_tokens, request.field)
         check_inputs(service, inputs, request.names)
-        return inputs
+        return inputs, n_tokens
 
 
 class Rerank:
@@ -91,12 +94,13 @@ class Rerank:
         names = [f"{request.field}[{index}]" for index in range(len(sizes))]
         check_chars(service, [len(request.query), *sizes], ["query", *names])
         inputs: Tokens = []
+        n_tokens = 0
         for begin, end in slices(sizes, beside=len(request.query)):
             some = partial(pair_tokens, facts.pair, request.query, request.documents[begin:end], service)
             inputs += await service.aside(sum(sizes[begin:end]) + len(request.query), some)
+            n_tokens += sum(map(len, inputs[begin:]))
+            check_tokens(n_tokens, request.field)
         check_inputs(service, inputs, names)
-        n_tokens = sum(map(len, inputs))
-        check_amount(n_tokens, len(inputs), 1)
         answer = await embed(service, exchange_of(req), inputs)
         answer_json(resp, rerank_document(request, answer, request.model or service.identity.name, n_tokens))
 

@@ -15,7 +15,8 @@ from llamad.api.embeddings import (
     NUMBERS_MAX,
     TOKENS_MAX,
     EmbeddingsRequest,
-    check_amount,
+    check_numbers,
+    check_tokens,
     native_parts,
     openai_parts,
     parse_embeddings,
@@ -129,11 +130,13 @@ def test_there_is_no_one_vector(pooling: str) -> None:
 
 
 def test_amounts_are_bounded() -> None:
-    check_amount(TOKENS_MAX, NUMBERS_MAX // 8, 8)
-    with pytest.raises(RequestError, match=str(TOKENS_MAX + 1)):
-        check_amount(TOKENS_MAX + 1, 1, 8)
+    check_tokens(TOKENS_MAX, "input")
+    check_numbers(NUMBERS_MAX // 8, 8, "input")
+    with pytest.raises(RequestError, match=str(TOKENS_MAX + 1)) as caught:
+        check_tokens(TOKENS_MAX + 1, "documents")
+    assert caught.value.details["param"] == "documents"
     with pytest.raises(RequestError, match=str(NUMBERS_MAX // 8)):
-        check_amount(1, NUMBERS_MAX // 8 + 1, 8)
+        check_numbers(NUMBERS_MAX // 8 + 1, 8, "input")
 
 
 ANSWER = Embedded(1, (array("f", [0.5, -1.0]).tobytes(), array("f", [2.0, 3.0]).tobytes()), 2)

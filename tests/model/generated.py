@@ -10,6 +10,7 @@
 | `loops` | like `tiny`, but it hardly looks back, so it soon repeats itself |
 | `lora-a`, `lora-b` | adapters of rank 4 for `tiny` |
 | `last` | a llama whose GGUF says pooling `last`: a causal embedder |
+| `both-ways` | a llama whose tokens all see each other, with a cache for them nevertheless |
 | `bert`, `bert-cls` | BERT with WordPiece, 1,024 positions, pooling `mean` and `cls` |
 | `bert-wide` | the same with 30,000 tokens, as real ones have: they cost memory |
 | `rerank` | BERT with a classifier head, pooling `rank` |
@@ -242,7 +243,13 @@ class _Model:
 
 
 def _llama(
-    path: Path, *, layers: int = 2, n_vocab: int = 0, pooling: PoolingType | None = None, loops: bool = False
+    path: Path,
+    *,
+    layers: int = 2,
+    n_vocab: int = 0,
+    pooling: PoolingType | None = None,
+    causal: bool = True,
+    loops: bool = False,
 ) -> None:
     model = _Model(path, "llama", layers=layers)
     model.byte_pairs(n_vocab)
@@ -251,6 +258,7 @@ def _llama(
     model.out.add_rope_dimension_count(N_EMBD // N_HEAD)
     if pooling is not None:
         model.out.add_pooling_type(pooling)
+        model.out.add_causal_attention(causal)
     model.ends(1.0 if loops else 0.3)
     for layer in range(layers):
         scale = 0.03 if layer >= 2 else None
@@ -375,6 +383,7 @@ MODELS: dict[str, Callable[[Path], None]] = {
     "lora-a": lambda path: _lora(path, "a"),
     "lora-b": lambda path: _lora(path, "b"),
     "last": lambda path: _llama(path, pooling=PoolingType.LAST),
+    "both-ways": lambda path: _llama(path, pooling=PoolingType.MEAN, causal=False),
     "bert": lambda path: _bert(path, PoolingType.MEAN),
     "bert-cls": lambda path: _bert(path, PoolingType.CLS),
     "bert-wide": lambda path: _bert(path, PoolingType.MEAN, N_VOCAB_BERT),

@@ -29,9 +29,10 @@ def inputs_of(n_vocab: int, sizes: Sequence[int], seed: int = 1) -> list[list[in
 MANY = [3, 1, 40, 7, 7, 100, 12, 200, 5, 31, 64, 2, 150, 9] * 6
 
 
-@pytest.mark.parametrize("name", ["bert", "bert-cls", "rerank"])
-def test_many_inputs_at_once_are_what_each_is_alone(name: str) -> None:
-    pooling = {"bert": "mean", "bert-cls": "cls", "rerank": "rank"}[name]
+@pytest.mark.parametrize(
+    ("name", "pooling"), [("bert", "mean"), ("bert-cls", "cls"), ("rerank", "rank"), ("both-ways", "mean")]
+)
+def test_many_inputs_at_once_are_what_each_is_alone(name: str, pooling: str) -> None:
     inputs = inputs_of(100, MANY)
     with live(generated(name)) as model:
         assert model.engine.facts.pooling == pooling
@@ -72,6 +73,14 @@ def test_real_decoders(model_name: str, pooling: str, request: pytest.FixtureReq
     assert_same(alone, wanted)
     # llama.cpp computes attention in another order where there are more tokens; most is seen of it in short texts.
     assert_same(together, wanted, same=0.995)
+
+
+def test_a_cache_is_no_reason_to_take_an_input_in_pieces() -> None:
+    inputs = inputs_of(100, [600, 1024, 30, 400, 5])
+    with live(generated("both-ways"), n_ctx=1024, n_ubatch=64) as model:
+        assert not model.engine.facts.generates
+        found = embed(model, inputs)
+    assert_same(found, by_llama_cpp(generated("both-ways"), inputs, "mean"))
 
 
 def test_a_decoder_ranks_in_pieces() -> None:

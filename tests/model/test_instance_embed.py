@@ -128,8 +128,15 @@ def test_an_input_longer_than_the_physical_batch(bert: Instance) -> None:
     assert error["kind"] == "exceed-context-size"
 
 
-@pytest.mark.parametrize(("text", "n_tokens"), [("", 2), ("   ", 2), ("\x00", 2), ("日本", 3)])
-def test_texts_of_nearly_nothing(bert: Instance, text: str, n_tokens: int) -> None:
+def test_a_million_tokens_are_enough(bert: Instance) -> None:
+    error = bert.post("/v1/embeddings", {"input": [[40] * 1000] * 1100}, status=400)["error"]
+    assert (error["kind"], error["param"]) == ("too-many-inputs", "input")
+    error = bert.post("/v1/embeddings", {"input": ["x"] * 20_000}, status=400)["error"]
+    assert (error["kind"], error["param"]) == ("too-many-inputs", "input")
+
+
+@pytest.mark.parametrize("text", ["", "   ", "\x00", "日本"])
+def test_texts_of_nearly_nothing(bert: Instance, text: str) -> None:
     document = bert.post("/v1/embeddings", {"input": text})
     assert document["usage"]["prompt_tokens"] >= 2
     assert np.isfinite(vectors(document)).all()
