@@ -24,28 +24,44 @@ TEMPLATE_BYTES_MAX = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Chat:
-    """How conversations become prompts, and how answers are read.
-
-    `spelling`: how this model writes thoughts and calls. `stops` end an answer where the template's own end mark is no
-    token.
-    """
+class Voice:
+    """A template, and how the model writes thoughts and calls, as the template tells."""
 
     template: ChatTemplate
     spelling: Spelling
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """How conversations become prompts, and how answers are read.
+
+    `with_tools`: for requests that have some, where the model has a template for them. `stops` end an answer where the
+    template's own end mark is no token.
+    """
+
+    plain: Voice
+    with_tools: Voice
     options: ChatOptions = field(default_factory=ChatOptions)
     stops: tuple[str, ...] = ()
 
+    @property
+    def template(self) -> ChatTemplate:
+        """The one to show."""
+        return self.plain.template
+
     def turn(self, conversation: Conversation, generation: Generation) -> Turn:
         """The model's turn in this conversation, for all chat dialects (`llamad.api.turn`). Raises RequestError."""
+        voice, stopped = self._voice(conversation), generation.with_stops(self.stops)
         thinking = self.options.thinking
-        stopped = generation.with_stops(self.stops)
-        return plan_turn(self._own(conversation), stopped, self.template, self.spelling, thinking)
+        return plan_turn(self._own(conversation), stopped, voice.template, voice.spelling, thinking)
 
     def prompt(self, conversation: Conversation) -> str:
         """What the model is given in that turn."""
-        thinking = self.options.thinking
-        return prompt_of(self._own(conversation), self.template, self.spelling.notation, thinking)
+        voice, thinking = self._voice(conversation), self.options.thinking
+        return prompt_of(self._own(conversation), voice.template, voice.spelling.notation, thinking)
+
+    def _voice(self, conversation: Conversation) -> Voice:
+        return self.with_tools if conversation.toolbox.tools else self.plain
 
     def _own(self, conversation: Conversation) -> Conversation:
         """The conversation with what the model's options say of all."""
@@ -63,11 +79,23 @@ def choose_chat(options: ChatOptions, facts: ModelFacts, control_token: Callable
     make = functools.partial(
         ChatTemplate, bos_token=facts.bos_token, eos_token=facts.eos_token, add_bos=facts.add_bos
     )
-    template, stops = _template(make, read_template(options), facts)
-    notation = recognise(template.source) if options.parse else UNREAD
-    tokens = {text: control_token(text) for text in possible_tokens(notation)}
-    controls = {text: token for text, token in tokens.items() if token is not None}
-    return Chat(template, Spelling(notation, controls), options, stops)
+
+    def voice(template: ChatTemplate) -> Voice:
+        notation = recognise(template.source) if options.parse else UNREAD
+        tokens = {text: control_token(text) for text in possible_tokens(notation)}
+        return Voice(
+            template, Spelling(notation, {text: id for text, id in tokens.items() if id is not None})
+        )
+
+    given = read_template(options)
+    template, stops = _template(make, given, facts)
+    plain = with_tools = voice(template)
+    if facts.tools_template and not given:
+        try:
+            with_tools = voice(make(facts.tools_template))
+        except LlamadError as error:
+            log.warning("%s; using the other one for tools, too", error.message)
+    return Chat(plain, with_tools, options, stops)
 
 
 def _template(

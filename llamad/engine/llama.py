@@ -348,7 +348,7 @@ class LlamaBackend:
 
     def _read_facts(self, settings: EngineSettings) -> ModelFacts:
         model, vocab, context = self._model, self._vocab, self._context
-        template = lib.llama_model_chat_template(model, None)
+        template, with_tools = (lib.llama_model_chat_template(model, name) for name in (None, b"tool_use"))
         embedding = self.embedding
         return ModelFacts(
             architecture=meta(model, "general.architecture"),
@@ -364,6 +364,7 @@ class LlamaBackend:
             n_embd=lib.llama_model_n_embd(model),
             n_slots=settings.n_parallel,
             chat_template=template.decode(errors="replace") if template else None,
+            tools_template=with_tools.decode(errors="replace") if with_tools else None,
             bos_token=self._special(lib.llama_vocab_bos(vocab)),
             eos_token=self._special(lib.llama_vocab_eos(vocab)),
             add_bos=bool(lib.llama_vocab_get_add_bos(vocab)),

@@ -397,6 +397,8 @@ class ModelFacts:
     add_bos: bool
     n_gpu_layers: int = 0
     """Layers that are on GPUs, the output layer among them."""
+    tools_template: str | None = None
+    """The chat template for requests with tools, where the model has one apart."""
     adapters: tuple[AdapterFacts, ...] = ()
     ftype: str = ""
     """How the weights are quantised, in llama.cpp's words."""

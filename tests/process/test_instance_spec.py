@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from llamad.api.conversation import Conversation
 from llamad.api.generation import Generation
 from llamad.api.message import AssistantMessage, read_message
+from llamad.api.tools import Tool, Toolbox
 from llamad.child.chat import Chat, choose_chat
 from llamad.child.instance_spec import N_CTX_DEFAULT_MAX, context_size, parse_spec
 from llamad.child.own_rules import own_defaults
@@ -283,6 +285,15 @@ def test_options_of_chats_change_prompts(
 def test_options_say_where_thoughts_are_told(options: dict[str, Any], content: str, reasoning: str) -> None:
     turn = chosen(options, facts(THINKS)).turn(USER, Generation())
     assert read_message(turn.make_parser(), "hm</think>so") == AssistantMessage(content, reasoning)
+
+
+def test_requests_with_tools_have_a_template_of_their_own_where_the_model_has_one() -> None:
+    model = replace(facts("plain"), tools_template="T{% for m in messages %}{{ m.content }}{% endfor %}")
+    asked = replace(USER, toolbox=Toolbox((Tool("now", "", {}),)))
+    assert chosen({}, model).prompt(USER) == "plain"
+    assert chosen({}, model).prompt(asked).startswith("T")
+    assert chosen({"chat-template": "given {{ 1 }}"}, model).prompt(asked) == "given 1"
+    assert chosen({}, replace(model, tools_template="{% broken")).prompt(USER) == "plain"
 
 
 def test_marks_that_are_control_tokens_are_shown() -> None:
