@@ -10,10 +10,12 @@ from typing import Any
 
 import msgspec
 
+from llamad.api.adapters import parse_adapters
 from llamad.api.fields import Fields
 from llamad.api.prompts import Prompt, are_several, parse_prompts
 from llamad.api.sampling import Vocabulary
-from llamad.engine.vocabulary import Embedded, ModelFacts
+from llamad.api.unsupported import refuse_unsupported
+from llamad.engine.vocabulary import Adapters, Embedded, ModelFacts
 from llamad.errors import RequestError
 
 INPUTS_MAX = 16_384
@@ -30,7 +32,7 @@ class EmbeddingsRequest:
     """A parsed body. `field`: where the inputs were, and `names`: what they are called. `native`: llama.cpp's document
     is wanted.
 
-    `pooling`, `normalize`, `dimensions`: as in `EmbedRequest`.
+    `pooling`, `normalize`, `dimensions`, `adapters`: as in `EmbedRequest`.
     """
 
     prompts: tuple[Prompt, ...]
@@ -42,6 +44,7 @@ class EmbeddingsRequest:
     dimensions: int
     base64: bool
     native: bool
+    adapters: Adapters | None = None
 
 
 def parse_embeddings(
@@ -49,11 +52,13 @@ def parse_embeddings(
 ) -> EmbeddingsRequest:
     """Raises RequestError that names the field. `normalize` is for requests that do not say."""
     fields = Fields(document)
+    refuse_unsupported(fields)
     name = "input" if fields.raw("input") is not None or fields.raw("content") is None else "content"
     # As in llama-server: who calls it `content` knows llama.cpp's document.
     native = native or name == "content"
     prompts = parse_prompts(fields, vocabulary, name, INPUTS_MAX)
     several = are_several(fields.raw(name))
+    lora = fields.raw("lora")
     encoding = fields.text("encoding_format", "float")
     if encoding not in ("float", "base64"):
         raise fields.wrong("encoding_format", '"float" or "base64"', encoding)
@@ -70,6 +75,7 @@ def parse_embeddings(
         dimensions=fields.integer("dimensions", 0, 1, facts.n_embd_out) if facts.pooling != "rank" else 0,
         base64=encoding == "base64",
         native=native,
+        adapters=parse_adapters(lora, "lora") if lora else None,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from llamad.api.fields import Fields, wrong_field
 from llamad.api.sampling import Vocabulary
+from llamad.api.unsupported import refuse_unsupported
 from llamad.engine.forms import PairForm
 from llamad.engine.vocabulary import Embedded
 from llamad.errors import RequestError
@@ -34,6 +35,7 @@ class RerankRequest:
 def parse_rerank(document: dict[str, Any]) -> RerankRequest:
     """Raises RequestError that names the field."""
     fields = Fields(document)
+    refuse_unsupported(fields)
     query = fields.text("query", "")
     if not query:
         raise fields.wrong("query", "a text", fields.raw("query"))

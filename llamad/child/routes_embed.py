@@ -31,6 +31,8 @@ SLICE_BYTES = 256 * 1024
 # What is smaller is written at once.
 INLINE_BYTES = 16 * 1024
 
+_WISHES = ("pooling", "normalize", "dimensions", "adapters")
+
 Tokens = list[tuple[int, ...]]
 
 
@@ -157,10 +159,8 @@ async def embed(
 ) -> Embedded:
     """The vectors of these inputs, as the request wants them; without one, scores."""
     work = service.embed_work(exchange.cleanup)
-    if request is None:
-        return await work.run(lambda number: EmbedRequest(number, tuple(inputs)))
-    pooling, normalize, dimensions = request.pooling, request.normalize, request.dimensions
-    return await work.run(lambda number: EmbedRequest(number, tuple(inputs), pooling, normalize, dimensions))
+    fields = {} if request is None else {name: getattr(request, name) for name in _WISHES}
+    return await work.run(lambda number: EmbedRequest(number, tuple(inputs), **fields))
 
 
 def _tokens(service: Service, prompts: Sequence[Prompt]) -> Tokens:

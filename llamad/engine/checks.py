@@ -115,7 +115,7 @@ def check_embedding(request: EmbedRequest, facts: ModelFacts) -> LlamadError | N
             return RequestError(
                 f"cannot embed input {index}: it has tokens outside the vocabulary of {facts.n_vocab}"
             )
-    return None
+    return check_adapters(request.adapters or (), facts)
 
 
 def input_too_long(what: str, n_tokens: int, n_ctx: int) -> RequestError:

@@ -84,6 +84,9 @@ def test_who_says_content_gets_llama_cpps_document() -> None:
         ({"input": "x", "embd_normalize": -2}, "embd_normalize"),
         ({"input": "x", "embd_normalize": 1.5}, "embd_normalize"),
         ({"input": ["x"] * (INPUTS_MAX + 1)}, "input"),
+        ({"input": "x", "keep_alive": "5m"}, "keep_alive"),
+        ({"input": "x", "ttl": 0}, "ttl"),
+        ({"input": "x", "lora": 5}, "lora"),
     ],
 )
 def test_what_is_wrong_is_named(body: dict[str, Any], param: str) -> None:
@@ -98,6 +101,8 @@ def test_fields() -> None:
     request = parse({"input": "x", "encoding_format": "base64", "dimensions": 8, "embd_normalize": -1})
     assert (request.base64, request.dimensions, request.normalize) == (True, 8, -1)
     assert parse({"input": "x", "user": "me"}, normalize=0).normalize == 0
+    assert request.adapters is None
+    assert parse({"input": "x", "lora": [{"id": 1, "scale": 0.5}]}).adapters == ((1, 0.5),)
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,7 @@ def test_teis_dialect() -> None:
         ({"documents": [{"title": "a"}]}, "documents[0]"),
         ({"documents": ["a"] * (DOCUMENTS_MAX + 1)}, "documents"),
         ({"top_n": 0}, "top_n"),
+        ({"keep_alive": -1}, "keep_alive"),
         ({"top_n": "2"}, "top_n"),
         ({"return_documents": "yes"}, "return_documents"),
     ],

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from llamad.engine.checks import check_request, check_settings, queue_full
-from llamad.engine.vocabulary import EngineSettings, GenerateRequest, SamplingParams
+from llamad.engine.checks import check, check_request, check_settings, queue_full
+from llamad.engine.vocabulary import EmbedRequest, EngineSettings, GenerateRequest, SamplingParams
 from llamad.errors import ConfigError
 from tests.engine.fake import N_VOCAB, FakeBackend
 
@@ -41,6 +41,35 @@ def test_requests_that_llama_cpp_would_not_survive(request_: GenerateRequest, wo
     assert error.status == 400
     assert error.message.startswith("cannot")
     assert words in error.message
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (EmbedRequest(1, ((1,), ())), "input 1"),
+        (EmbedRequest(1, ((1,) * 257,)), "257 tokens"),
+        (EmbedRequest(1, ((1, N_VOCAB),)), "vocabulary"),
+        (EmbedRequest(1, ((-1,),)), "vocabulary"),
+        (EmbedRequest(1, ((1,),), adapters=((3, 1.0),)), "adapter 3"),
+    ],
+)
+def test_inputs_that_llama_cpp_would_not_survive(request_: EmbedRequest, words: str) -> None:
+    facts = replace(FACTS, pooling="mean")
+    error = check(request_, facts)
+    assert error is not None
+    assert error.status == 400
+    assert words in error.message
+    assert check(EmbedRequest(1, ((1,) * 256,)), facts) is None
+
+
+def test_what_a_model_cannot_do_is_not_implemented() -> None:
+    for request_, facts in (
+        (EmbedRequest(1, ((1,),)), FACTS),
+        (GenerateRequest(1, (1,)), replace(FACTS, generates=False)),
+    ):
+        error = check(request_, facts)
+        assert error is not None
+        assert (error.status, error.kind) == (501, "not-supported")
 
 
 def test_a_full_queue_says_when_to_come_back() -> None:
