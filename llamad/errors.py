@@ -181,4 +181,7 @@ def anthropic_error(body: dict[str, Any]) -> dict[str, Any]:
     status = error.pop("code")
     other = "invalid_request_error" if status < 500 else "api_error"
     error["type"] = _ANTHROPIC_TYPE.get(status, other)
+    if error["kind"] == "exceed-context-size":
+        # By these words its clients know that they have to sum up the conversation.
+        error["message"] = f"prompt is too long: {error['message']}"
     return {"type": "error", "error": error | {"details": {"error_code": error["kind"]}}}

@@ -46,7 +46,6 @@ _STAMP = re.compile(r"(x-anthropic-billing-header:[^\n]*?\bcch=)[0-9a-f]{5}(?=;)
 _REFUSED = {
     "container": "nothing is run on this server",
     "mcp_servers": "this server calls no tools itself",
-    "context_management": "nothing of a conversation is kept or cleared here",
     **dict.fromkeys(
         (
             "logprobs",
@@ -76,6 +75,7 @@ def parse_messages(document: dict[str, Any], defaults: Generation, vocabulary: V
     """Raises RequestError that names the field."""
     fields = Fields(document)
     refuse_set(fields, _REFUSED)
+    _check_edits(fields.nested("context_management"))
     for name in ("n", "n_cmpl"):
         fields.integer(name, 1, 1, 1)
     if all(fields.raw(name) is None for name in _LENGTHS):
@@ -87,6 +87,15 @@ def parse_messages(document: dict[str, Any], defaults: Generation, vocabulary: V
         stops=chat.generation.stop if body.get("stop") is not None else (),
         shows_thoughts=fields.nested("thinking").text("display", "") != "omitted",
     )
+
+
+def _check_edits(management: Fields) -> None:
+    """Nothing of a conversation is cleared here, so of the edits only those will do that clear nothing."""
+    for index, edit in enumerate(management.array("edits") or []):
+        if not (isinstance(edit, dict) and edit.get("keep") == "all"):
+            raise unsupported(
+                management.path(f"edits[{index}]"), "nothing of a conversation is cleared on this server"
+            )
 
 
 def parse_counted(document: dict[str, Any]) -> Conversation:

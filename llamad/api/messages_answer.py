@@ -25,7 +25,7 @@ Document = dict[str, Any]
 
 
 class MessagesDialect:
-    """One message. `stops`, `shows_thoughts`: see `MessagesRequest`.
+    """One message. `stops`, `shows_thoughts`: see `MessagesRequest`; `max_tokens`: the request's.
 
     A stream begins with what of the prompt was cached, so its first Text has to tell timings.
     """
@@ -36,6 +36,7 @@ class MessagesDialect:
         self,
         head: Head,
         make_parser: Callable[[], Parser],
+        max_tokens: int,
         stops: Collection[str] = (),
         shows_thoughts: bool = True,
     ) -> None:
@@ -43,6 +44,7 @@ class MessagesDialect:
         self._make_parser = make_parser
         self._parser = make_parser()
         self._begun = False
+        self._max_tokens = max_tokens
         self._stops = stops
         self._shows_thoughts = shows_thoughts
         self._blocks = _Blocks(shows_thoughts)
@@ -111,7 +113,8 @@ class MessagesDialect:
         """A stop of the operator's or the template's is the end of a turn as any other."""
         word = finished.stop_word if finished.stop_word in self._stops else None
         if finished.reason == "length":
-            reason = "max_tokens"
+            full = finished.truncated and finished.timings.predicted_tokens < self._max_tokens
+            reason = "model_context_window_exceeded" if full else "max_tokens"
         elif word is not None:
             reason = "stop_sequence"
         else:

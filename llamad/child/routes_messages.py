@@ -26,6 +26,7 @@ class Messages(Generating):
         dialect = MessagesDialect(
             self._head("msg_", chat.model),
             turn.make_parser,
+            chat.generation.max_tokens,
             request.stops,
             request.shows_thoughts,
         )

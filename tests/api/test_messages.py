@@ -224,6 +224,7 @@ def test_effort_and_form() -> None:
 
 
 def test_what_asks_for_nothing_is_taken() -> None:
+    parsed(context_management={"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]})
     parsed(
         metadata={"user_id": "u"}, service_tier="auto", mcp_servers=[], container=None, n=1, cache_control={}
     )
@@ -299,6 +300,10 @@ def test_counting_needs_no_length() -> None:
         ({"output_config": {"format": {"type": "xml"}}}, "output_config.format.type"),
         ({"mcp_servers": [{"url": "x"}]}, "mcp_servers"),
         ({"container": "c"}, "container"),
+        (
+            {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}},
+            "context_management.edits[0]",
+        ),
         ({"logprobs": True}, "logprobs"),
         ({"n": 2}, "n"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -52,7 +53,7 @@ class Scripted:
 
 
 def dialect(deltas: tuple[Delta, ...] = ALL, held: int = 0, **more: Any) -> MessagesDialect:
-    return MessagesDialect(HEAD, lambda: Scripted(deltas, held), **more)
+    return MessagesDialect(HEAD, lambda: Scripted(deltas, held), 9, **more)
 
 
 def streamed(writer: MessagesDialect, pieces: int = len(ALL), finished: Finished = BY_EOS) -> list[Any]:
@@ -168,6 +169,14 @@ def test_why_it_ended(reason: str, word: str, expected: tuple[str, str | None]) 
     assert (message["stop_reason"], message["stop_sequence"]) == expected
     *_, last, _ = streamed(dialect((Content("x"),), stops=("END",)), finished=finished)
     assert (last["delta"]["stop_reason"], last["delta"]["stop_sequence"]) == expected
+
+
+def test_a_context_that_was_full() -> None:
+    full = Finished(7, "length", "", COST, slot=0, truncated=True)
+    assert dialect(()).whole([Whole("", full)])["stop_reason"] == "model_context_window_exceeded"
+    # Something was dropped on the way, and then the limit came.
+    at_limit = replace(full, timings=replace(COST, predicted_tokens=9))
+    assert dialect(()).whole([Whole("", at_limit)])["stop_reason"] == "max_tokens"
 
 
 def test_a_call_that_was_cut_short_has_no_input() -> None:

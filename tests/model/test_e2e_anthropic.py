@@ -117,6 +117,18 @@ def busy_slots(llamad: Llamad) -> int:
     )
 
 
+def test_a_context_that_is_full_is_told(client: anthropic.Anthropic) -> None:
+    long: list[Any] = [{"role": "user", "content": "count " * 960}]
+    message = client.messages.create(
+        model="gemma", max_tokens=2000, messages=long, extra_body={"ignore_eos": True, "temperature": 0}
+    )
+    assert message.stop_reason == "model_context_window_exceeded"
+
+
+def test_lists_models(client: anthropic.Anthropic) -> None:
+    assert {"smol", "gemma"} <= {model.id for model in client.models.list()}
+
+
 # ---- errors, as the client's own classes
 
 
@@ -147,6 +159,7 @@ def test_too_long_a_prompt_is_a_bad_request_with_both_numbers(
     error = told(caught.value)
     assert error["type"] == "invalid_request_error"
     assert error["n_prompt_tokens"] > 4000
+    assert "prompt is too long" in error["message"]
 
 
 def test_an_image_is_refused_by_name(client: anthropic.Anthropic) -> None:

@@ -59,6 +59,12 @@ def test_anthropics_words(status: int, word: str) -> None:
     assert json.loads(refusal("/v1/messages", error.body()))["error"]["type"] == word
 
 
+def test_words_that_its_clients_look_for() -> None:
+    error = RequestError("cannot fit a prompt of 9 tokens", kind="exceed-context-size")
+    message = json.loads(refusal("/v1/messages", error.body()))["error"]["message"]
+    assert message == "prompt is too long: cannot fit a prompt of 9 tokens"
+
+
 def test_numbers_go_along() -> None:
     error = UnavailableError("cannot load it", kind="no-room", details={"need_bytes": 7})
     assert json.loads(refusal("/v1/messages", error.body()))["error"]["need_bytes"] == 7
