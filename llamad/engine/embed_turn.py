@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from llamad.engine.backend import Backend, Outcome
+from llamad.engine.counts import Counts
 from llamad.engine.embedder import Embedder, Piece
 from llamad.engine.inbox import Inbox
 from llamad.engine.vocabulary import Embedded, EmbedRequest, Failed
@@ -24,18 +25,27 @@ from llamad.errors import LlamadError
 
 class EmbedTurns:
     """Belongs to the engine's thread. `forget_idle` frees memory that nobody needs now; False where there is none.
+    `counts` are the engine's.
 
     A backend that makes no vectors gets no requests for them.
     """
 
-    def __init__(self, backend: Backend, inbox: Inbox, forget_idle: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        inbox: Inbox,
+        forget_idle: Callable[[], bool],
+        counts: Counts,
+        clock: Callable[[], float],
+    ) -> None:
         self._backend = backend
         self._inbox = inbox
         self._forget_idle = forget_idle
+        self._counts = counts
+        self._clock = clock
         self._embedder = Embedder(backend, backend.embedding) if backend.embedding else None
         self.blocked = False
         """Whether those that generate have the memory that an input needs: then no more of them must begin."""
-        self.n_steps = self.n_tokens = self.n_done = self.n_failed = 0
 
     @property
     def at_rest(self) -> bool:
@@ -101,20 +111,23 @@ class EmbedTurns:
     def _decode(self, pieces: Sequence[Piece]) -> Outcome:
         if not self._inbox.enter([piece.input.id for piece in pieces]):
             return Outcome.ABORTED
+        began = self._clock()
         try:
             self._backend.apply(pieces[0].input.adapters)
             return self._backend.embed([piece.entry for piece in pieces])
         finally:
+            self._counts.prompt_ms += (self._clock() - began) * 1000
             self._inbox.leave()
             self._backend.rearm()
 
     def _advance(self, embedder: Embedder, pieces: Sequence[Piece]) -> list[Embedded | Failed]:
-        self.n_steps += 1
-        self.n_tokens += sum(piece.count for piece in pieces)
+        counts, longest = self._counts, max(len(piece.input.tokens) for piece in pieces)
+        counts.step(len(pieces), sum(piece.count for piece in pieces), 0, 0)
+        counts.sequence_tokens_max = max(counts.sequence_tokens_max, longest)
         done, broken = embedder.advance(pieces)
         if any(piece.input.complete for piece in pieces):
             self.blocked = False
-        self.n_done += len(done)
+        counts.done += len(done)
         return [*done, *self._failed(broken, "the model's numbers are not finite")]
 
     @staticmethod
@@ -143,6 +156,6 @@ class EmbedTurns:
         return self._failed(ids, reason)
 
     def _failed(self, ids: Collection[int], reason: str) -> list[Embedded | Failed]:
-        self.n_failed += len(ids)
+        self._counts.failed += len(ids)
         error = LlamadError(f"cannot embed: {reason}", kind="decode-failed")
         return [Failed(id, error) for id in sorted(ids)]

@@ -90,11 +90,11 @@ class Engine:
         self._draw_seed = draw_seed
         self._pool = Pool(backend, keeping)
         self._inbox = Inbox(backend.facts.n_slots + queue_max, backend.abort)
-        self._embedding = EmbedTurns(backend, self._inbox, self._pool.forget_idle)
+        self._counts = Counts()
+        self._embedding = EmbedTurns(backend, self._inbox, self._pool.forget_idle, self._counts, clock)
         self._rulebook = Rulebook(backend)
         self._workshop = Workshop(self._prepare)
         self._outputs: list[Output] = []
-        self._counts = Counts()
         self._views = Views(backend.facts)
         self._adapters: Adapters = ()
         self._speculation = Speculation(backend.drafters, backend.n_drafted, backend.facts)
@@ -139,17 +139,16 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Counters, as of now."""
-        counts, embedding = self._counts, self._embedding
-        busy = len(self._pool.busy) + embedding.n_busy
+        counts, busy = self._counts, len(self._pool.busy) + self._embedding.n_busy
         return EngineStats(
-            steps=counts.steps + embedding.n_steps,
-            decoded_tokens=counts.decoded_tokens + embedding.n_tokens,
-            prompt_tokens=counts.prompt_tokens + embedding.n_tokens,
+            steps=counts.steps,
+            decoded_tokens=counts.decoded_tokens,
+            prompt_tokens=counts.prompt_tokens,
             cached_tokens=counts.cached_tokens,
             predicted_tokens=counts.predicted_tokens,
-            requests_done=counts.done + embedding.n_done,
+            requests_done=counts.done,
             requests_cancelled=counts.cancelled,
-            requests_failed=counts.failed + embedding.n_failed + self._inbox.n_refused,
+            requests_failed=counts.failed + self._inbox.n_refused,
             slots_busy=busy,
             queued=max(0, self._inbox.n_alive - busy),
             generating_max=counts.generating_max,

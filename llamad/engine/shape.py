@@ -103,6 +103,11 @@ def shape_of(settings: EngineSettings, traits: Traits) -> Shape:
 def _beside(plain: Shape, settings: EngineSettings, traits: Traits) -> Shape:
     """A decoder that also embeds."""
     n_sequences = min(SEQUENCES_MAX, settings.n_parallel + _INPUTS_BESIDE_SLOTS)
+    if n_sequences == settings.n_parallel:
+        raise ConfigError(
+            f"cannot load {settings.path}: embeddings beside parallel {settings.n_parallel} need a sequence more "
+            f"than the {SEQUENCES_MAX} that there are"
+        )
     fitting = max(_STEP_MIN, _LOGITS_BYTES_MAX // (4 * traits.n_vocab))
     n_step = min(plain.n_ubatch, plain.n_ctx, fitting)
     n_outputs = max(n_step, n_sequences, plain.n_outputs)

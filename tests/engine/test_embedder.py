@@ -63,6 +63,9 @@ def test_inputs_of_all_sizes(pooling: str, whole: bool) -> None:
     assert at.backend.n_cells == 0
     stats = at.engine.stats()
     assert (stats.requests_done, stats.prompt_tokens) == (1, sum(map(len, ask.inputs)))
+    assert (stats.sequence_tokens_max, stats.generating_max) == (256, 0)
+    assert stats.prompt_ms > 0
+    assert stats.steps == len(at.backend.batches) < stats.busy_steps
     longest = max(sum(len(entry.tokens) for entry in batch) for batch in at.backend.batches)
     assert longest == (256 if whole else 64)
 

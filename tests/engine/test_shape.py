@@ -58,6 +58,11 @@ def test_there_are_never_more_sequences_than_llama_cpp_takes() -> None:
     assert few.n_outputs >= few.n_sequences
 
 
+def test_inputs_need_a_sequence() -> None:
+    with pytest.raises(ConfigError, match="parallel 256"):
+        shape_of(replace(PLAIN, embedding=True, n_parallel=256), DECODER)
+
+
 def test_inputs_need_a_memory_that_is_shared() -> None:
     with pytest.raises(ConfigError, match="kv-unified"):
         shape_of(replace(PLAIN, embedding=True, kv_unified=False), DECODER)
