@@ -328,16 +328,14 @@ class _Walk:
         return other.name not in self._ahead and self._lifted[other.name] < LIFTS_MAX
 
     def fit_drains(self) -> None:
-        """Lift drains that serve nobody any more, begin the new ones."""
+        """Lift drains that serve nobody any more, begin the new ones; one may go on for another than it began for."""
         s = self._s
         for name in [name for name in reversed(s.draining) if name not in self._drains]:
             lifecycle.lift_drain(s, s.models[name], self._now)
             self._lifted[name] += 1
             self.again = True
         for name, wanting in self._drains.items():
-            if name in s.draining:
-                s.draining[name] = wanting
-            elif may_drain(s.models[name]) and wanting in s.queue:
+            if s.draining.get(name) != wanting and may_drain(s.models[name]) and wanting in s.queue:
                 waited_s = self._now - s.queue.since(wanting)
                 cause = f"to make room for {wanting!r}, which has waited {waited_s:.0f} s"
                 lifecycle.drain(s, s.models[name], Drain.ROOM, cause, self._now, wanting=wanting)

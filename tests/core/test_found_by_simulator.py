@@ -401,3 +401,18 @@ def test_others_that_grow_while_something_loads_are_seen_as_far_as_can_be() -> N
     m.ask("b")
     assert m.available("gpu") == 24 - 9 - (12 - 9), "a may have taken 9 of the 12 that are used, and no more"
     assert m.spawned() == []
+
+
+def test_a_drain_that_goes_on_for_another_says_for_whom() -> None:
+    d = Driver("a", "b", "c", models_max=1, drain_after_s=10)
+    d.loaded("a")
+    running = d.ask("a")
+    first = d.ask("b")
+    d.wait(1)
+    d.ask("c")
+    d.wait(12)
+    d.ask("a")
+    d.cancel(first)
+    assert [note.numbers["wanting"] for note in d.seen(a.Note) if note.kind == "drain"] == ["c"]
+    d.release(running)
+    assert [note.text for note in d.seen(a.Note)] == ["drained to make room for 'c', which has waited 12 s"]
