@@ -89,12 +89,8 @@ def may_be_text(schema: Any, root: Mapping[str, Any], depth: int = 0) -> bool | 
         target = resolved(schema["$ref"], root)
         # What refers to nothing is no text, either: whoever has to honour it will say so.
         return False if target is None else may_be_text(target, root, depth + 1)
-    found = [
-        may_be_text(part, root, depth + 1)
-        for word in _ALTERNATIVES
-        for part in schema.get(word, ())
-        if isinstance(schema.get(word), list)
-    ]
+    parts = [schema[word] for word in _ALTERNATIVES if isinstance(schema.get(word), list)]
+    found = [may_be_text(part, root, depth + 1) for several in parts for part in several]
     if any(found):
         return True
     return False if found and None not in found else None

@@ -13,6 +13,8 @@ from llamad.errors import RequestError
 TOOLS_MAX = 1024
 NAME_CHARS_MAX = 256
 
+# What would be written another way within a call of some family.
+_NOT_IN_NAMES = frozenset('"\\«»')
 _MODES = ("none", "auto", "required")
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
@@ -104,9 +106,9 @@ def _tool(where: str, entry: object) -> Tool:
 def make_tool(fields: Fields, schema: str) -> Tool:
     """A tool of the object that has its `name`, `description` and, under the name `schema`, its parameters."""
     name = fields.text("name", "")
-    if not name or len(name) > NAME_CHARS_MAX or not name.isprintable():
+    if not name or len(name) > NAME_CHARS_MAX or not name.isprintable() or set(name) & _NOT_IN_NAMES:
         raise fields.wrong(
-            "name", f"a name of 1 to {NAME_CHARS_MAX} printable characters", fields.raw("name")
+            "name", f"a name of 1 to {NAME_CHARS_MAX} printable characters without quotes", fields.raw("name")
         )
     parameters = fields.raw(schema)
     if parameters is not None and not isinstance(parameters, dict):

@@ -3,7 +3,7 @@
 **All chat dialects use this one function.** OpenAI's chat and responses and Anthropic's messages make a `Conversation`
 of their requests (`llamad.api.conversation`, `llamad.api.tools`, `llamad.api.thinking`) and get a `Turn`:
 
-    turn = service.chat.turn(conversation, generation)      # plan_turn with what is known of the model
+    turn = await service.turn(body, conversation, generation)    # plan_turn with what is known of the model
     tokens = await service.prompt_tokens((turn.prompt,))
     ... generate `tokens` as turn.generation says (it carries rules, stops, and the control tokens to be shown) ...
     parser = turn.make_parser()        # one for each sequence

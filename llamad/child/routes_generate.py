@@ -18,7 +18,7 @@ class ChatCompletions(Generating):
     async def on_post(self, req: Request, resp: Response) -> None:
         service = self._service
         request = parse_chat(parse_object(exchange_of(req).body), service.defaults, service)
-        turn = service.chat.turn(request.conversation, request.generation)
+        turn = await service.turn(exchange_of(req).body, request.conversation, request.generation)
         prompts = [await service.prompt_tokens((turn.prompt,))]
         head, streaming = self._head("chatcmpl-", request.model), request.streaming
         plain = ChatDialect(head, streaming, turn.make_parser, turn.generation.n)

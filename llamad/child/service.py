@@ -9,8 +9,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from llamad.api.conversation import Conversation
 from llamad.api.generation import Generation
 from llamad.api.prompts import Prompt, prompt_chars, prompt_tokens
+from llamad.api.turn import Turn
 from llamad.child.chat import Chat
 from llamad.child.embed_work import EmbedWork
 from llamad.child.work import Dispatcher, Submitter, Work
@@ -21,6 +23,8 @@ T = TypeVar("T")
 
 # Tokenising costs about a microsecond a character: longer texts go to a thread, so that streams go on.
 INLINE_CHARS_MAX = 2048
+# Templates and rules cost as much for so many bytes of a request as tokenising does for a character.
+PLANNED_BYTES = 32
 # No vocabulary puts more than 64 characters (blanks) into a token on average. What is longer by far cannot fit the
 # context and is refused without the seconds that tokenising it would take.
 TOKEN_CHARS_MAX = 128
@@ -110,6 +114,10 @@ class Service:
                 details={"n_prompt_chars": chars, "n_ctx": n_ctx},
             )
         return await self.aside(chars, lambda: prompt_tokens(prompt, self))
+
+    async def turn(self, body: bytes, conversation: Conversation, generation: Generation) -> Turn:
+        """Chat.turn for the conversation of a request with this body."""
+        return await self.aside(len(body) // PLANNED_BYTES, lambda: self.chat.turn(conversation, generation))
 
     async def aside(self, chars: int, call: Callable[[], T]) -> T:
         """Do what takes time in proportion to `chars`: at once if they are few, else off the event loop."""

@@ -134,7 +134,7 @@ def _lark(rules: Rules) -> str:
     grammars: list[dict[str, Any]] = [{"name": "main", "lark_grammar": rules.text}]
     for name, part in rules.parts:
         if part.kind == "json_schema":
-            schema = {"x-guidance": _JSON_OPTIONS, **json.loads(part.text)}
+            schema = {**json.loads(part.text), "x-guidance": _JSON_OPTIONS}
             grammars.append({"name": name, "json_schema": schema})
         else:
             grammars.append({"name": name, "lark_grammar": gbnf.to_lark(part.text)})

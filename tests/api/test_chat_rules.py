@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import jsonschema
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from llamad.api.chat_parser import ChatParser
 from llamad.api.chat_rules import Demands, chat_rules
@@ -289,3 +292,70 @@ def test_sixty_tools_with_long_descriptions_are_rules_like_any(guide: Guide) -> 
     assert len(made.text) + sum(len(part.text) for _, part in made.parts) < 100_000
     text = '<tool_call>\n{"name": "tool_42", "arguments": {"city": "Rome"}}\n</tool_call>'
     assert follow(guide.compile(made), list(text.encode())) == len(text)
+
+
+JUNK: st.SearchStrategy[Any] = st.recursive(
+    st.sampled_from([None, True, 5, -1, 2.0, "string", "integer", "#/$defs/a", "^a[", "x«value»", [], {}]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    *(
+                        "type",
+                        "properties",
+                        "required",
+                        "enum",
+                        "const",
+                        "anyOf",
+                        "oneOf",
+                        "allOf",
+                        "$ref",
+                        "$defs",
+                    ),
+                    *(
+                        "items",
+                        "pattern",
+                        "minLength",
+                        "maxLength",
+                        "minimum",
+                        "maximum",
+                        "format",
+                        "not",
+                        "if",
+                    ),
+                    *("additionalProperties", "description", "a", "«value»", "x-guidance"),
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(sorted(FAMILIES)),
+    st.dictionaries(st.text(max_size=4), JUNK, max_size=3) | JUNK,
+    st.booleans(),
+)
+def test_whatever_a_schema_is_it_is_followed_or_refused(
+    guide: Guide, family: str, schema: Any, required: bool
+) -> None:
+    if not isinstance(schema, dict):
+        schema = {"type": "object", "properties": {"v": schema}}
+    spelled = spelling(family, False)
+    with suppress(RequestError):
+        guide.compile(rules(spelled, tools=(Tool("f", "", schema),), required=required))
+
+
+def test_a_schema_has_no_options_that_make_it_mean_less(guide: Guide) -> None:
+    lenient = {
+        "x-guidance": {"lenient": True},
+        "type": "object",
+        "properties": {"v": {"not": {"type": "null"}}},
+    }
+    with pytest.raises(RequestError):
+        guide.compile(rules(spelling("hermes", False), tools=(Tool("f", "", lenient),)))

@@ -7,11 +7,14 @@ leaves the model in the dark, and in a few flaws that are not worth having.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from llamad.api.conversation import parse_conversation
 from llamad.api.families import recognise
@@ -93,3 +96,48 @@ def test_whatever_the_template_the_model_sees_tools_calls_and_results(name: str)
 
 def test_at_least_eight_families_are_compared() -> None:
     assert len({recognise(source).name for source in TEMPLATES.values()}) >= 16
+
+
+_TEXTS = st.sampled_from(
+    ["", " ", "hi", "<think>", "</think>", "<tool_call>", "<|im_end|>", "{{ x }}", "\U0001f98a"]
+)
+_CALLS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "function": st.fixed_dictionaries(
+                {
+                    "name": st.sampled_from(["get_weather", "x"]),
+                    "arguments": st.sampled_from(["{}", '{"a": [{}]}']),
+                }
+            )
+        },
+        optional={"id": st.sampled_from(["callabc01", "c"])},
+    ),
+    max_size=2,
+)
+_MESSAGES = st.lists(
+    st.fixed_dictionaries(
+        {
+            "role": st.sampled_from(["system", "developer", "user", "assistant", "tool", "robot"]),
+            "content": _TEXTS | st.lists(_TEXTS.map(lambda text: {"type": "text", "text": text}), max_size=2),
+        },
+        optional={"tool_calls": _CALLS, "reasoning_content": _TEXTS, "name": _TEXTS, "tool_call_id": _TEXTS},
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_any_conversation_has_a_prompt_or_is_refused(name: str) -> None:
+    used = template(name, datetime(2026, 1, 1))
+
+    @settings(max_examples=15, deadline=None, database=None)
+    @given(_MESSAGES, st.booleans(), st.booleans())
+    def holds(messages: list[dict[str, Any]], tools: bool, generation: bool) -> None:
+        body = {"messages": messages, "add_generation_prompt": generation}
+        with suppress(RequestError):
+            parsed = parse_conversation(Fields(body | (CONVERSATIONS["tools"] | body if tools else {})))
+            assert isinstance(prompt_of(parsed, used, recognise(used.source), Thinking()), str)
+
+    holds()

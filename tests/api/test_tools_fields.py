@@ -83,6 +83,7 @@ def test_parallel_calls_may_be_left_open(value: bool | None) -> None:
         ({"tools": [{"type": "function"}]}, ["'tools[0].function.name'"]),
         ({"tools": [{"type": "function", "function": 1}]}, ["'tools[0].function'", "an object"]),
         ({"tools": [{"type": "function", "function": {"name": "a\nb"}}]}, ["printable"]),
+        ({"tools": [{"type": "function", "function": {"name": 'a"b'}}]}, ["quotes"]),
         (
             {"tools": [{"type": "function", "function": {"name": "a", "parameters": []}}]},
             ["'tools[0].function.parameters'", "a JSON schema"],
