@@ -78,6 +78,8 @@ class _Histories:
 class Ngrams:
     """`ngram-simple`: what followed the last time."""
 
+    cost = 0.0
+
     def __init__(self, settings: NgramSettings) -> None:
         self._settings = settings
         self._histories = _Histories()
@@ -96,6 +98,8 @@ class Ngrams:
 
 class LearningNgrams:
     """`ngram-map-k`: the same, but each n-gram is believed only as far as its last draft came true."""
+
+    cost = 0.0
 
     def __init__(self, settings: NgramSettings) -> None:
         self._settings = settings
@@ -131,6 +135,8 @@ class HashedNgrams:
 
     Its size is constant, and what collides is overwritten: a wrong draft costs time only.
     """
+
+    cost = 0.0
 
     def __init__(self, settings: HashSettings, size: int = TABLE_SIZE) -> None:
         self._settings = settings

@@ -18,11 +18,14 @@ from llamad.engine.drafting import DraftModelSettings, Wish
 from llamad.engine.narrow import Row
 from llamad.engine.plan import fair
 from llamad.engine.prefix import common, reusable
+from llamad.engine.vocabulary import ModelFacts
 
 log = logging.getLogger(__name__)
 
 CATCH_UP_MAX = 256
 """Tokens that it evaluates in one step to know what there is, over all slots."""
+CATCH_UP_MIN = 32
+"""Unless it is to draft, it waits until so many have come together: one by one they cost much more."""
 # The likelihood of a token is taken among so many, as llama.cpp's draft sampler does.
 _AMONG = 10
 
@@ -46,11 +49,14 @@ class _Line:
 class DraftModel:
     """`draft-simple`. `backend`: the small model's own, with as many sequences as there are slots."""
 
-    def __init__(self, backend: Backend, settings: DraftModelSettings, n_vocab: int) -> None:
-        """`n_vocab`: tokens of the large model, of which a vocabulary may have some more than the other one."""
+    def __init__(self, backend: Backend, settings: DraftModelSettings, model: ModelFacts) -> None:
+        """`model`: the large one."""
         self._backend = backend
         self._settings = settings
-        self._n_vocab = n_vocab
+        # Of two vocabularies that match one may have some more tokens.
+        self._n_vocab = model.n_vocab
+        # Generating is reading weights.
+        self.cost = backend.facts.size_bytes / max(1, model.size_bytes)
         self._lines = [_Line() for _ in range(backend.facts.n_slots)]
 
     def draft(self, wishes: Sequence[Wish]) -> list[list[int]]:
@@ -84,7 +90,11 @@ class DraftModel:
     def _catch_up(self, wishes: Sequence[Wish]) -> list[Wish]:
         """Evaluate what is missing before the last tokens, up to a bound; the wishes of which nothing is missing now."""
         missing = [len(wish.tokens) - 1 - len(self._lines[wish.slot].held) for wish in wishes]
-        counts = fair(missing, min(CATCH_UP_MAX, self._backend.n_step))
+        wanted = [
+            left if wish.n_max or left >= CATCH_UP_MIN else 0
+            for wish, left in zip(wishes, missing, strict=True)
+        ]
+        counts = fair(wanted, min(CATCH_UP_MAX, self._backend.n_step))
         entries = [
             self._entry(wish, self._next(wish, count))
             for wish, count in zip(wishes, counts, strict=True)

@@ -119,6 +119,9 @@ class Wish:
 class Drafter(Protocol):
     """Guesses. Used on the engine's thread only, once a step."""
 
+    cost: float
+    """What drafting a token takes, in tokens that the model generates one by one."""
+
     def draft(self, wishes: Sequence[Wish]) -> list[list[int]]:
         """A draft for each wish, [] for none."""
         ...

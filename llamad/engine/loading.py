@@ -89,4 +89,4 @@ def _drafter(
         case "ngram-mod":
             return HashedNgrams(settings.mod)
     assert draft is not None
-    return DraftModel(draft, settings.draft, backend.facts.n_vocab)
+    return DraftModel(draft, settings.draft, backend.facts)

@@ -22,16 +22,15 @@ CREDIT = 4.0
 """What a request may lose before it pauses, in tokens generated one by one."""
 PAUSE_MAX = 63
 COST_CPU, COST_GPU = 0.5, 0.1
-"""Of a drafted token, in the same unit (SmolLM2 on two cores: 0.6)."""
+"""Of evaluating a drafted token, in the same unit (SmolLM2 on two cores: 0.6). What drafting it takes is added."""
 _NOT_SAID = Speculative()
 
 
 class Pace:
     """How far to draft, by how well it went."""
 
-    def __init__(self, n_max: int, cost: float) -> None:
+    def __init__(self, n_max: int) -> None:
         self._n_max = n_max
-        self._cost = cost
         self._next = min(START, n_max)
         self._credit = CREDIT
         self._losses = 0
@@ -44,11 +43,11 @@ class Pace:
             return 0
         return self._next
 
-    def judge(self, n_drafted: int, n_accepted: int) -> None:
-        """Learn from a draft."""
+    def judge(self, n_drafted: int, n_accepted: int, cost: float) -> None:
+        """Learn from a draft. `cost`: of each of its tokens."""
         right = n_accepted == n_drafted
         self._next = min(self._n_max, max(self._next, 2 * n_drafted) if right else n_accepted + 1)
-        gain = n_accepted - self._cost * n_drafted
+        gain = n_accepted - cost * n_drafted
         self._credit = min(CREDIT, self._credit + gain)
         if gain > 0:
             self._losses = 0
@@ -98,8 +97,8 @@ class Speculation:
     def judge(self, slot: int, n_drafted: int, n_accepted: int) -> None:
         """The last draft for a slot was evaluated as far as `n_drafted`; that much of it has come true."""
         run = self._runs[slot]
-        run.pace.judge(n_drafted, n_accepted)
         if run.source is not None:
+            run.pace.judge(n_drafted, n_accepted, self._cost + run.source.cost)
             run.source.judge(run.task, n_drafted, n_accepted)
 
     def _wishes(self, slots: Sequence[Slot[Task]], room: int) -> list[Wish]:
@@ -126,5 +125,5 @@ class Speculation:
     def _run(self, slot: Slot[Task]) -> _Run:
         run = self._runs.get(slot.id)
         if run is None or run.task != slot.task.id:
-            run = self._runs[slot.id] = _Run(slot.task.id, Pace(self._n_max, self._cost))
+            run = self._runs[slot.id] = _Run(slot.task.id, Pace(self._n_max))
         return run

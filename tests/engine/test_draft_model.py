@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llamad.engine.backend import Outcome
-from llamad.engine.draft_model import CATCH_UP_MAX, DraftModel
+from llamad.engine.draft_model import CATCH_UP_MAX, CATCH_UP_MIN, DraftModel
 from llamad.engine.drafting import DraftModelSettings, Wish
 from tests.engine.bench import Bench, assert_answers, request
 from tests.engine.fake import N_VOCAB, FakeBackend, next_token
@@ -23,9 +24,8 @@ def going_on(tokens: list[int], count: int) -> list[int]:
 
 
 def drafter(backend: FakeBackend | None = None, n_vocab: int = N_VOCAB, **fields: float) -> DraftModel:
-    return DraftModel(
-        backend or FakeBackend(n_slots=2, n_ctx=2000), DraftModelSettings("x", **fields), n_vocab
-    )
+    large = replace(FakeBackend().facts, n_vocab=n_vocab, size_bytes=10)
+    return DraftModel(backend or FakeBackend(n_slots=2, n_ctx=2000), DraftModelSettings("x", **fields), large)
 
 
 def test_it_drafts_what_it_would_say() -> None:
@@ -153,3 +153,14 @@ def test_the_whole_way_with_an_engine() -> None:
     stats = bench.engine.stats()
     assert stats.accepted_tokens > 60
     assert stats.steps < 60
+
+
+def test_while_nobody_wants_a_draft_it_waits_for_tokens_to_come_together() -> None:
+    backend = FakeBackend(n_slots=1, n_ctx=400)
+    model, tokens = drafter(backend, n_max=2), [1, 2, 3]
+    assert model.cost == 0.1
+    for token in range(2 * CATCH_UP_MIN):
+        tokens.append(token)
+        assert model.draft([Wish(0, 1, tokens, 0)]) == [[]]
+    assert [sum(len(entry.tokens) for entry in batch) for batch in backend.batches] == [CATCH_UP_MIN] * 2
+    assert model.draft([Wish(0, 1, tokens, 2)]) == [going_on(tokens, 2)]

@@ -36,6 +36,8 @@ from tests.engine.fake import EOG, FakeBackend, adapted, answer, next_token
 class Oracle:
     """Drafts what the toy model will say, each token wrong with a probability of its own."""
 
+    cost = 0.0
+
     def __init__(self, right: float = 1.0, length: int = 8, seed: int = 1) -> None:
         self.right, self.length = right, length
         self.random = random.Random(seed)
@@ -321,10 +323,10 @@ def test_drafts_take_what_prompts_leave() -> None:
 
 
 def test_the_pace_follows_success() -> None:
-    pace = Pace(20, COST_CPU)
+    pace = Pace(20)
     assert pace.next() == START
     for n_accepted, following in ((4, 8), (8, 16), (16, 20), (20, 20), (16, 17), (17, 20)):
-        pace.judge(pace.next(), n_accepted)
+        pace.judge(pace.next(), n_accepted, COST_CPU)
         assert pace.next() == following
 
 
@@ -333,7 +335,7 @@ def pauses(pace: Pace, n_accepted: int, count: int) -> list[int]:
     found = []
     for _ in range(count):
         n_drafted = pace.next()
-        pace.judge(n_drafted, min(n_drafted, n_accepted))
+        pace.judge(n_drafted, min(n_drafted, n_accepted), COST_CPU)
         pause = 0
         while not pace.next():
             pause += 1
@@ -342,21 +344,21 @@ def pauses(pace: Pace, n_accepted: int, count: int) -> list[int]:
 
 
 def test_who_only_loses_pauses_longer_each_time() -> None:
-    pace = Pace(16, COST_CPU)
+    pace = Pace(16)
     assert pauses(pace, 0, 12) == [0, 0, 0, 0, 0, 1, 3, 7, 15, 31, PAUSE_MAX, PAUSE_MAX]
-    pace.judge(1, 1)
+    pace.judge(1, 1, COST_CPU)
     assert pace.next() == 2
-    pace.judge(4, 0)
+    pace.judge(4, 0, COST_CPU)
     assert [pace.next(), pace.next()] == [0, 1]
 
 
 @pytest.mark.parametrize(("cost", "paused"), [(COST_CPU, True), (COST_GPU, False)])
 def test_what_one_token_in_three_is_worth_depends_on_what_drafts_cost(cost: float, paused: bool) -> None:
-    pace, found = Pace(3, cost), 0
+    pace, found = Pace(3), 0
     for _ in range(40):
         while not (n_drafted := pace.next()):
             found += 1
-        pace.judge(3, 1) if n_drafted else None
+        pace.judge(3, 1, cost) if n_drafted else None
     assert (found > 0) is paused
 
 
@@ -416,3 +418,16 @@ def test_each_request_begins_at_its_own_pace() -> None:
         bench.run()
     firsts = {id: next(n_drafted for task, n_drafted, _ in oracle.judged if task == id) for id in (1, 2)}
     assert firsts == {1: START, 2: START}
+
+
+def test_drafts_that_cost_as_much_as_they_gain_are_given_up() -> None:
+    cheap, dear = Oracle(right=0.8), Oracle(right=0.8)
+    dear.cost = 0.9
+    counts = []
+    for oracle in (cheap, dear):
+        bench = Bench(backend(oracle, n_ctx=600))
+        bench.submit(request(1, "hello", 300))
+        bench.run()
+        assert bench.text(1) == answer(b"hello", 300)
+        counts.append(bench.engine.stats().drafted_tokens)
+    assert counts[1] * 3 < counts[0]
