@@ -117,6 +117,26 @@ def busy_slots(llamad: Llamad) -> int:
     )
 
 
+def test_a_conversation_goes_on_without_its_client(llamad: Llamad) -> None:
+    body = {
+        "model": "smol",
+        "max_tokens": 16,
+        "messages": QUESTION,
+        "stream": True,
+        "temperature": 0,
+        "seed": 1,
+    }
+    headers = {"X-Conversation-Id": "anthropic-1"}
+    with requests.post(
+        f"{llamad.url}/v1/messages", json=body, headers=headers, stream=True, timeout=60
+    ) as answer:
+        first = next(answer.iter_content(64))
+    replay = requests.get(f"{llamad.url}/v1/stream?conv_id=anthropic-1", timeout=60).content
+    assert replay.startswith(first)
+    assert replay.startswith(b"event: message_start\n")
+    assert replay.endswith(b'event: message_stop\ndata: {"type":"message_stop"}\n\n')
+
+
 def test_a_context_that_is_full_is_told(client: anthropic.Anthropic) -> None:
     long: list[Any] = [{"role": "user", "content": "count " * 960}]
     message = client.messages.create(
