@@ -23,8 +23,10 @@ from llamad.child.routes_lora import LoraAdapters
 from llamad.child.routes_messages import Messages
 from llamad.child.routes_model import ApplyTemplate, Detokenize, Health, Tokenize
 from llamad.child.routes_responses import Responses
+from llamad.child.routes_slots import SlotActions
 from llamad.child.routes_stream import StreamReplay, StreamsLookup
 from llamad.child.service import Service
+from llamad.child.slot_files import SlotFiles
 from llamad.clock import Clock
 from llamad.errors import LlamadError, body_for, error_body
 from llamad.wire.stream import LOOKUP_PATH, STREAM_PATH
@@ -47,6 +49,7 @@ def build_app(
     endpoints: Endpoints = Endpoints(),  # noqa: B008 - frozen
     embd_normalize: int = EMBD_NORMALIZE,
     suffix_first: bool = False,
+    slot_files: SlotFiles | None = None,
 ) -> falcon.asgi.App[Request, Response]:
     """All routes of one instance. `piece`: see Tokenize; `suffix_first`: see Infill.
 
@@ -79,6 +82,7 @@ def build_app(
         "/lora-adapters": LoraAdapters(service.engine),
         "/props": Props(service, endpoints),
         "/slots": Slots(service, endpoints),
+        "/slots/{slot}": SlotActions(service, slot_files, clock),
         "/models": models,
         "/v1/models": models,
         "/metrics": Metrics(service, endpoints),

@@ -14,6 +14,7 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NoReturn
 
 import uvloop
@@ -32,6 +33,7 @@ from llamad.child.reporter import Reporter, report_stats
 from llamad.child.resident import Resident
 from llamad.child.service import Identity, Service
 from llamad.child.sleeper import Sleeper
+from llamad.child.slot_files import SlotFiles
 from llamad.child.titles import Title
 from llamad.child.work import Dispatcher
 from llamad.clock import SystemClock
@@ -108,6 +110,7 @@ async def _serve(link: Link, spec: InstanceSpec, reporter: Reporter) -> int:
         spec.endpoints,
         spec.embd_normalize,
         spec.suffix_first,
+        slot_files(spec),
     )
     door = Door(app, spec.token, recordings)
     link.on_stop(lambda ticket: loop.call_soon_threadsafe(recordings.stop, ticket))
@@ -133,6 +136,15 @@ async def _serve(link: Link, spec: InstanceSpec, reporter: Reporter) -> int:
     if death is not None:
         raise LlamadError(f"cannot go on: {death}", kind="engine-died")
     return 0
+
+
+def slot_files(spec: InstanceSpec) -> SlotFiles | None:
+    """Where slots are saved, if anywhere. Raises LlamadError where that is no directory."""
+    if not spec.slot_save_path:
+        return None
+    engine = spec.engine
+    settings = f"{engine.cache_type_k} {engine.cache_type_v} {engine.swa_full}"
+    return SlotFiles(Path(spec.slot_save_path), Path(engine.path), settings)
 
 
 def leave_load_behind(link: Link) -> NoReturn:

@@ -121,6 +121,7 @@ class InstanceSpec:
     rules: Mapping[str, str]
     keeping: Keeping
     prefill_budget: float
+    slot_save_path: str
     ping_interval_s: int = PING_INTERVAL_S
     endpoints: Endpoints = Endpoints()  # noqa: RUF009 - frozen
     embd_normalize: int = EMBD_NORMALIZE
@@ -156,6 +157,7 @@ def parse_spec(body: Mapping[str, Any]) -> InstanceSpec:
             ),
             endpoints=Endpoints(**_fields(Endpoints, _ENDPOINT_OPTIONS, options)),
             keeping=_keeping(options),
+            slot_save_path=str(options.get("slot-save-path") or ""),
             prefill_budget=_typed("prefill-budget", options.get("prefill-budget", SHARE_DEFAULT), float),
             embd_normalize=_typed("embd-normalize", options.get("embd-normalize", EMBD_NORMALIZE), int),
             suffix_first=_typed("spm-infill", options.get("spm-infill", False), bool),

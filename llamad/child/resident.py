@@ -23,6 +23,7 @@ from llamad.engine.checks import check_adapters
 from llamad.engine.engine import Engine
 from llamad.engine.keeping import Keeping
 from llamad.engine.llama import LlamaBackend
+from llamad.engine.orders import SlotOrder
 from llamad.engine.vocabulary import Adapters, EngineStats, ModelFacts, Output, Request, SlotView
 from llamad.errors import LlamadError, UnavailableError
 
@@ -126,7 +127,7 @@ class Resident:
 
     def submit(self, request: Request) -> None:
         """Engine.submit. Raises UnavailableError of kind `sleeping`."""
-        if request.adapters is None:
+        if not isinstance(request, SlotOrder) and request.adapters is None:
             request = replace(request, adapters=self.default_adapters)
         self._awake().engine.submit(request)
 

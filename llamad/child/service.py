@@ -15,6 +15,7 @@ from llamad.api.prompts import Prompt, prompt_chars, prompt_tokens
 from llamad.api.turn import Turn
 from llamad.child.chat import Chat
 from llamad.child.embed_work import EmbedWork
+from llamad.child.one_work import OneWork
 from llamad.child.work import Dispatcher, Submitter, Work
 from llamad.engine.vocabulary import Adapters, EngineStats, ModelFacts, SlotView
 from llamad.errors import RequestError
@@ -143,6 +144,12 @@ class Service:
         work = Work(self.engine, self._dispatcher)
         cleanup.callback(work.close)
         work.start(generation, prompts)
+        return work
+
+    def one_work(self, cleanup: ExitStack) -> OneWork:
+        """A request with one answer, until `cleanup` is run."""
+        work = OneWork(self.engine, self._dispatcher)
+        cleanup.callback(work.close)
         return work
 
     def embed_work(self, cleanup: ExitStack) -> EmbedWork:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from llamad.api.answer import Whole
 from llamad.api.generation import Generation
+from llamad.engine.orders import SlotDone
 from llamad.engine.vocabulary import Embedded, Failed, Finished, Output, Progress, Request, Text
 
 Part = tuple[int, Text | Progress | Finished]
@@ -136,7 +137,7 @@ class Work:
         if isinstance(output, Failed):
             self._failure = self._failure or output
             self._end(output.id)
-        elif not isinstance(output, Embedded):
+        elif not isinstance(output, Embedded | SlotDone):
             self._arrived.append((self._open[output.id], output))
             if isinstance(output, Finished):
                 self._end(output.id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llamad.config.option import Option, Scope
-from llamad.config.values import Flag, Number, Whole
+from llamad.config.values import Flag, Number, Text, Whole
 
 _KEEPING = "Instances: what is kept of prompts"
 _ALL = Scope.INSTANCE
@@ -71,5 +71,12 @@ ROWS: tuple[Option, ...] = (
         _KEEPING,
         default=0.1,
         also=("sps",),
+    ),
+    Option(
+        "slot-save-path",
+        Text(hint="DIR", path=True),
+        "directory for what slots remember (POST /slots/ID?action=save, restore, erase)",
+        _ALL,
+        _KEEPING,
     ),
 )

@@ -132,7 +132,6 @@ _SLOTS = (
     _later(_WHOLE, "kv-unified-per-slot"),
     _later(_WHOLE, "cache-reuse", 0),
     _later(_FLAG, "cont-batching cb", True, no="no-cont-batching nocb"),
-    _later(_TEXT, "slot-save-path"),
     _later(_TEXT, "lookup-cache-static lcs"),
     _later(_TEXT, "lookup-cache-dynamic lcd"),
 )

@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 from llamad.engine.embedding import POOLINGS
+from llamad.engine.orders import SlotOrder
 from llamad.engine.placement import SPLIT_MODES
 from llamad.engine.vocabulary import (
     Adapters,
@@ -72,6 +73,8 @@ def check(request: Request, facts: ModelFacts) -> LlamadError | None:
     """What is wrong with a request for this model, if anything is."""
     if isinstance(request, EmbedRequest):
         return check_embedding(request, facts)
+    if isinstance(request, SlotOrder):
+        return check_order(request, facts)
     return check_request(request, facts)
 
 
@@ -85,8 +88,24 @@ def check_request(request: GenerateRequest, facts: ModelFacts) -> LlamadError | 
     if n_prompt >= facts.n_prompt_max:
         return context_full(n_prompt, facts.n_prompt_max)
     if request.id_slot >= facts.n_slots:
-        return RequestError(f"cannot use slot {request.id_slot}: there are {facts.n_slots}, counted from 0")
+        return _no_slot(request.id_slot, facts.n_slots)
     return check_adapters(request.adapters or (), facts) or _check_token_ids(request, facts.n_vocab)
+
+
+def check_order(order: SlotOrder, facts: ModelFacts) -> LlamadError | None:
+    """The client's fault, if there is one."""
+    if not 0 <= order.slot < facts.n_slots:
+        return _no_slot(order.slot, facts.n_slots)
+    state = order.state
+    if state is None:
+        return None
+    if not 0 < len(state.tokens) <= facts.n_ctx_slot:
+        return context_full(len(state.tokens), facts.n_ctx_slot)
+    return check_adapters(state.adapters, facts)
+
+
+def _no_slot(slot: int, n_slots: int) -> RequestError:
+    return RequestError(f"cannot use slot {slot}: there are {n_slots}, counted from 0")
 
 
 def check_adapters(adapters: Adapters, facts: ModelFacts) -> RequestError | None:

@@ -31,6 +31,7 @@ from llamad.engine.embed_turn import EmbedTurns
 from llamad.engine.inbox import Inbox, Job
 from llamad.engine.keeping import NOTHING, Keeping
 from llamad.engine.narrow import Row
+from llamad.engine.orders import SlotOrder
 from llamad.engine.plan import Share
 from llamad.engine.pool import Pool
 from llamad.engine.sampling import Choice, Constraint, Sampler
@@ -42,11 +43,9 @@ from llamad.engine.views import Views
 from llamad.engine.vocabulary import (
     SEED_RANDOM,
     Adapters,
-    Embedded,
     EmbedRequest,
     EngineStats,
     Failed,
-    Finished,
     GenerateRequest,
     Likelihood,
     Likely,
@@ -83,7 +82,10 @@ class Engine:
         clock: Callable[[], float] = time.perf_counter,
         draw_seed: Callable[[], int] = lambda: secrets.randbelow(SEED_RANDOM),
     ) -> None:
-        """`keeping`: what to keep of prompts. `prefill_budget`: see `budget.Budget`. `queue_max`: requests that may wait beside those in slots."""
+        """`keeping`: what to keep of prompts. `prefill_budget`: see `budget.Budget`.
+
+        `queue_max`: requests that may wait beside those in slots.
+        """
         self._backend = backend
         self._deliver = deliver
         self._clock = clock
@@ -186,7 +188,9 @@ class Engine:
         if mail.cancelled:
             self._pool.cancel(mail.cancelled)
             self._embedding.cancel(mail.cancelled)
+            self._pool.orders.cancel(mail.cancelled)
             self._counts.cancelled += len(mail.cancelled)
+        self._outputs += self._pool.orders.turn()
         self._step()
         self._outputs += self._embedding.turn(bool(self._pool.busy), self._budget.n_beside)
         self._flush()
@@ -236,6 +240,9 @@ class Engine:
         request = job.request
         if isinstance(request, EmbedRequest):
             self._embedding.wait(request)
+            return
+        if isinstance(request, SlotOrder):
+            self._pool.orders.wait(request)
             return
         try:
             task = Task(request, job.sampler or self._sampler(request), self.facts)
@@ -431,7 +438,7 @@ class Engine:
 
     def _flush(self) -> None:
         outputs, self._outputs = self._outputs, []
-        ended = [output.id for output in outputs if isinstance(output, Embedded | Finished | Failed)]
+        ended = [output.id for output in outputs if not isinstance(output, Text | Progress)]
         if ended:
             self._inbox.end(ended)
         if outputs:

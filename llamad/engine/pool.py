@@ -21,6 +21,7 @@ from llamad.engine.keeping import Keeping
 from llamad.engine.plan import Need, Share
 from llamad.engine.recall import Recall, usable
 from llamad.engine.slot import Slot, State
+from llamad.engine.slot_orders import SlotOrders
 from llamad.engine.task import Task
 
 # The part of the shared context (one in so many) that must be free beside a request when it is started.
@@ -40,6 +41,7 @@ class Pool:
         self._starts = 0
         self.slots: Sequence[Slot[Task]] = [Slot(id) for id in range(facts.n_slots)]
         self._recall = Recall(backend, self.slots, keeping)
+        self.orders = SlotOrders(backend, self.slots, self._recall)
         self._keeping = keeping
 
     @property
@@ -50,7 +52,7 @@ class Pool:
     @property
     def at_rest(self) -> bool:
         """Nothing runs and nothing waits."""
-        return not self._waiting and not self.busy
+        return not self._waiting and not self.busy and self.orders.at_rest
 
     def wait(self, task: Task) -> None:
         """Queue a new request."""

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from llamad.engine import prefix
 from llamad.engine.backend import Backend
-from llamad.engine.host_memory import Checkpoint, HostMemory, Kept, latest
+from llamad.engine.host_memory import Bytes, Checkpoint, HostMemory, Kept, latest
 from llamad.engine.keeping import Keeping
 from llamad.engine.slot import Slot
 from llamad.engine.task import Task
@@ -72,6 +72,16 @@ class Recall:
         if self._keeping.idle_slots:
             self.save(slot)
         self.forget(slot)
+        return True
+
+    def put(self, slot: Slot[Task], tokens: Sequence[int], adapters: Adapters, state: Bytes) -> bool:
+        """Have a slot remember what a state is of, and nothing else; False, and it remembers nothing, if that cannot be."""
+        self.forget(slot)
+        while not self._backend.restore(slot.id, state, partial=False):
+            if not self.forget_idle():
+                return False
+        slot.have(tokens, len(tokens))
+        slot.adapters = adapters
         return True
 
     def save(self, slot: Slot[Task]) -> None:
@@ -162,11 +172,8 @@ class Recall:
             return False
         if self._own(slot) * 2 < len(slot.cached):
             self.save(slot)
-        self.forget(slot)
-        while not self._backend.restore(slot.id, state, partial=False):
-            if not self.forget_idle():
-                return False
-        slot.have(kept.tokens, len(kept.tokens))
+        if not self.put(slot, kept.tokens, kept.adapters, state):
+            return False
         slot.checkpoints[:] = kept.checkpoints
         if not self._cut(slot, n_past):
             self.forget(slot)

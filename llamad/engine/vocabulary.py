@@ -8,6 +8,7 @@ from typing import Any
 from llamad.engine.drafting import SpeculationSettings
 from llamad.engine.drafting import Speculative as Speculative
 from llamad.engine.forms import FimTokens, PairForm
+from llamad.engine.orders import SlotDone, SlotOrder
 from llamad.errors import LlamadError
 
 SEED_RANDOM = 0xFFFFFFFF
@@ -271,8 +272,8 @@ class Failed:
     error: LlamadError
 
 
-Output = Text | Progress | Finished | Embedded | Failed
-Request = GenerateRequest | EmbedRequest
+Output = Text | Progress | Finished | Embedded | SlotDone | Failed
+Request = GenerateRequest | EmbedRequest | SlotOrder
 
 
 @dataclass(frozen=True, slots=True)
