@@ -155,6 +155,15 @@ _GLM = Notation(
         pair="<arg_key>«key»</arg_key>\n<arg_value>«value»</arg_value>\n",
     ),
 )
+_GLM_TIGHT = Notation(
+    "glm-4.7",
+    calls=Calls(
+        "<tool_call>«name»«pairs»</tool_call>",
+        trigger="<tool_call>",
+        apart="",
+        pair="<arg_key>«key»</arg_key><arg_value>«value»</arg_value>",
+    ),
+)
 _QWEN_CODER = Notation(
     "qwen3-coder",
     calls=Calls(
@@ -204,6 +213,7 @@ _ROWS = (
     _Row(("<seed:tool_call>", "<function="), _SEED),
     _Row(("<minimax:tool_call>", "<invoke name="), _MINIMAX),
     _Row(("functools[",), _FIREFUNCTION),
+    _Row(("<tool_call>", "</arg_key><arg_value>"), _GLM_TIGHT, unless=("<role>",)),
     _Row(("<tool_call>", "<arg_key>", "<arg_value>"), _GLM, unless=("<role>",)),
     _Row(("<tool_call>", "<function=", "<parameter="), _QWEN_CODER),
     _Row(("<tool_calls>[",), Notation("apriel", calls=_list("<tool_calls>", "</tool_calls>"))),

@@ -190,6 +190,13 @@ ANSWERS = (
         loose=True,
     ),
     Answer(
+        "glm-4.7",
+        "two calls",
+        "<tool_call>weather<arg_key>city</arg_key><arg_value>Oslo</arg_value><arg_key>days</arg_key>"
+        "<arg_value>3</arg_value></tool_call><tool_call>now</tool_call>",
+        [OSLO, ("now", {})],
+    ),
+    Answer(
         "qwen3-coder",
         "text of several lines",
         "<tool_call>\n<function=weather>\n<parameter=city>\n  Ro\n\"me\"\n\n</parameter>\n<parameter=days>\n3\n"
