@@ -56,23 +56,25 @@ def test_each_pooling(name: str, pooling: str) -> None:
 TEXTS = (
     "Hello world",
     "The capital of France is Paris, and it lies on the Seine.",
-    "A long story about a small village by the sea, where people waited for the ships. " * 5,
     "Rust",
+    "A long story about a small village by the sea, where people waited for the ships. " * 4,
 )
 
 
-@pytest.mark.parametrize("pooling", ["mean", "last"])
 @pytest.mark.parametrize("model_name", ["smollm2", "gemma"])
-def test_real_decoders(model_name: str, pooling: str, request: pytest.FixtureRequest) -> None:
+def test_real_decoders(model_name: str, request: pytest.FixtureRequest) -> None:
     path: Path = request.getfixturevalue(model_name)
-    with live(path, n_ctx=512, n_parallel=2, embedding=True, pooling=pooling) as model:
+    found = {}
+    with live(path, n_ctx=512, n_parallel=2, embedding=True) as model:
         inputs = [model.engine.tokenize(text) for text in TEXTS]
-        together = embed(model, inputs)
-        alone = [embed(model, [tokens])[0] for tokens in inputs]
-    wanted = by_llama_cpp(path, inputs, pooling)
-    assert_same(alone, wanted)
-    # llama.cpp computes attention in another order where there are more tokens; most is seen of it in short texts.
-    assert_same(together, wanted, same=0.995)
+        for pooling in ("mean", "last"):
+            together = embed(model, inputs, pooling=pooling)
+            found[pooling] = together, [embed(model, [tokens], pooling=pooling)[0] for tokens in inputs[:2]]
+    for pooling, (together, alone) in found.items():
+        wanted = by_llama_cpp(path, inputs, pooling)
+        assert_same(alone, wanted[:2])
+        # llama.cpp computes attention in another order where there are more tokens; most is seen of it in short texts.
+        assert_same(together, wanted, same=0.995)
 
 
 def test_a_cache_is_no_reason_to_take_an_input_in_pieces() -> None:
