@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+import hypothesis
 import pytest
 
 T = TypeVar("T")
@@ -17,6 +18,10 @@ T = TypeVar("T")
 # starts inherits that: Ctrl-C would then do nothing to it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# An example that takes long says that the machine is busy, and nothing else.
+hypothesis.settings.register_profile("llamad", deadline=None)
+hypothesis.settings.load_profile("llamad")
 
 SMOLLM2 = "SmolLM2-135M-Instruct.Q4_1.gguf"
 GEMMA = "gemma-3-270m-Q4_K_M.gguf"

@@ -174,7 +174,7 @@ def test_a_good_request_is_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PARSERS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_anything_in_the_place_of_anything(name: str, data: st.DataObject) -> None:
     document, parse = PARSERS[name]
