@@ -17,7 +17,7 @@ from llamad.engine.backend import Backend, Entry, Outcome
 from llamad.engine.drafting import DraftModelSettings, Wish
 from llamad.engine.narrow import Row
 from llamad.engine.plan import fair
-from llamad.engine.prefix import common, reusable
+from llamad.engine.prefix import LOAN_MIN, common, reusable
 from llamad.engine.vocabulary import ModelFacts
 
 log = logging.getLogger(__name__)
@@ -79,6 +79,8 @@ class DraftModel:
         """Forget of a slot what is not, or no longer, so."""
         backend, line = self._backend, self._lines[wish.slot]
         line.compare(wish)
+        if len(wish.tokens) - line.agreed > LOAN_MIN and self._borrow(wish, line):
+            return
         # The last token is evaluated when drafting begins.
         n_past = reusable(line.agreed, len(wish.tokens), backend.pos_min(wish.slot), backend.n_swa)
         if n_past < len(line.held) and not (n_past and backend.trim(wish.slot, n_past)):
@@ -86,6 +88,23 @@ class DraftModel:
             n_past = 0
         del line.held[n_past:]
         line.agreed = n_past
+
+    def _borrow(self, wish: Wish, line: _Line) -> bool:
+        """Begin with what another slot has, if it has more of it by far: answers to one prompt, one system prompt."""
+        tokens = list(wish.tokens)
+        most, source = line.agreed + LOAN_MIN - 1, -1
+        for slot, other in enumerate(self._lines):
+            n_common = common(other.held, tokens) if other is not line and len(other.held) > most else 0
+            n_common = min(n_common, len(tokens) - 1)
+            if n_common > most and self._backend.can_copy(slot, n_common):
+                most, source = n_common, slot
+        if source < 0:
+            return False
+        self._backend.clear(wish.slot)
+        self._backend.copy(source, wish.slot, most)
+        line.held = self._lines[source].held[:most]
+        line.agreed = most
+        return True
 
     def _catch_up(self, wishes: Sequence[Wish]) -> list[Wish]:
         """Evaluate what is missing before the last tokens, up to a bound; the wishes of which nothing is missing now."""

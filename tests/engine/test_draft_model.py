@@ -164,3 +164,16 @@ def test_while_nobody_wants_a_draft_it_waits_for_tokens_to_come_together() -> No
         assert model.draft([Wish(0, 1, tokens, 0)]) == [[]]
     assert [sum(len(entry.tokens) for entry in batch) for batch in backend.batches] == [CATCH_UP_MIN] * 2
     assert model.draft([Wish(0, 1, tokens, 2)]) == [going_on(tokens, 2)]
+
+
+@pytest.mark.parametrize(("shared", "evaluated"), [(True, [2, 3]), (False, [202, 153])])
+def test_what_another_slot_has_is_not_evaluated_again(shared: bool, evaluated: list[int]) -> None:
+    """Parts of a sequence can be shared only where all sequences are in one place."""
+    backend = FakeBackend(n_slots=3, n_ctx=1200, n_step=512, shared=shared)
+    model, prompt = drafter(backend, n_max=2), [number % 97 for number in range(200)]
+    model.draft([Wish(0, 1, prompt, 2)])
+    for slot, tokens in ((1, [*prompt, 5]), (2, [*prompt[:150], 7, 8])):
+        backend.batches.clear()
+        assert model.draft([Wish(slot, slot + 1, tokens, 2)]) == [going_on(tokens, 2)]
+        assert sum(len(entry.tokens) for batch in backend.batches for entry in batch) == evaluated[slot - 1]
+    assert model.draft([Wish(0, 4, few := [*prompt[:20], 9], 2)]) == [going_on(few, 2)]
