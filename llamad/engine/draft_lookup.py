@@ -35,9 +35,7 @@ class History:
         return self._buffer[: self._count]
 
     def follow(self, tokens: Sequence[int]) -> None:
-        """Become these tokens. Only what is new is looked at, unless there are fewer than before."""
-        if len(tokens) < self._count:
-            self._count = 0
+        """Become these tokens, which begin with those that it has: only what is new is looked at."""
         if len(tokens) > self._buffer.size:
             self._buffer = np.concatenate((self.ids, np.empty(2 * len(tokens) - self._count, np.int32)))
         self._buffer[self._count : len(tokens)] = tokens[self._count :]
@@ -64,13 +62,13 @@ class _Histories:
     """A History for each slot's sequence."""
 
     def __init__(self) -> None:
-        self._held: dict[int, tuple[int, History]] = {}
+        self._held: dict[int, tuple[tuple[int, int], History]] = {}
 
     def of(self, wish: Wish) -> History:
-        task, history = self._held.get(wish.slot, (-1, History()))
-        if task != wish.task:
+        sequence, history = self._held.get(wish.slot, (None, History()))
+        if sequence != wish.sequence:
             history = History()
-            self._held[wish.slot] = wish.task, history
+            self._held[wish.slot] = wish.sequence, history
         history.follow(wish.tokens)
         return history
 
@@ -141,7 +139,7 @@ class HashedNgrams:
     def __init__(self, settings: HashSettings, size: int = TABLE_SIZE) -> None:
         self._settings = settings
         self._next = np.zeros(size, np.int32)
-        self._learned: dict[int, tuple[int, int]] = {}
+        self._learned: dict[int, tuple[tuple[int, int], int]] = {}
 
     def draft(self, wishes: Sequence[Wish]) -> list[list[int]]:
         for wish in wishes:
@@ -153,15 +151,15 @@ class HashedNgrams:
 
     def _learn(self, wish: Wish) -> None:
         """What a sequence has said since it was last looked at."""
-        task, known = self._learned.get(wish.slot, (-1, 0))
+        sequence, known = self._learned.get(wish.slot, (None, 0))
         count = self._settings.n_match
-        first = max(count, known if task == wish.task and known <= len(wish.tokens) else 0)
+        first = max(count, known if sequence == wish.sequence else 0)
         if first < len(wish.tokens):
             ids = np.array(wish.tokens[first - count :], np.uint32)
             places = _hashes(ids[:-1], count) % self._next.size
             # 0 is no entry.
             self._next[places] = ids[count:].astype(np.int32) + 1
-        self._learned[wish.slot] = wish.task, len(wish.tokens)
+        self._learned[wish.slot] = wish.sequence, len(wish.tokens)
 
     def _draft(self, wish: Wish) -> list[int]:
         settings = self._settings

@@ -32,17 +32,17 @@ _AMONG = 10
 
 @dataclass(slots=True)
 class _Line:
-    """What the draft model's memory holds of a slot. The first `agreed` of it are the task's tokens."""
+    """What the draft model's memory holds of a slot. The first `agreed` of it are the sequence's tokens."""
 
-    task: int = -1
+    sequence: tuple[int, int] = (-1, 0)
     held: list[int] = field(default_factory=list)
     agreed: int = 0
 
     def compare(self, wish: Wish) -> None:
         """See how much of it is true. What was so before need not be looked at again."""
-        known = self.agreed if self.task == wish.task and self.agreed <= len(wish.tokens) else 0
+        known = self.agreed if self.sequence == wish.sequence else 0
         rest = self.held[known:]
-        self.task = wish.task
+        self.sequence = wish.sequence
         self.agreed = known + common(rest, list(wish.tokens[known : known + len(rest)]))
 
 

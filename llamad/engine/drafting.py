@@ -103,9 +103,8 @@ class Speculative:
 class Wish:
     """A sequence that could do with a draft: of at most `n_max` tokens that follow on `tokens`; 0 for none yet.
 
-    `task` tells sequences apart, of which each has one `slot` at a time; `tokens` grows at its end between two wishes of
-    a task, or is shorter than before where some were taken out. `n_min` and `p_min` are the request's own, None for the
-    settings'.
+    `task` tells requests apart, of which each has one `slot` at a time. Their `tokens` grow at the end, unless
+    `n_shifts` has grown, too. `n_min` and `p_min` are the request's own, None for the settings'.
     """
 
     slot: int
@@ -114,6 +113,12 @@ class Wish:
     n_max: int
     n_min: int | None = None
     p_min: float | None = None
+    n_shifts: int = 0
+
+    @property
+    def sequence(self) -> tuple[int, int]:
+        """Names tokens that only grow at their end."""
+        return self.task, self.n_shifts
 
 
 class Drafter(Protocol):

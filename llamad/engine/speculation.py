@@ -105,9 +105,10 @@ class Speculation:
         taking_part = [slot for slot in slots if slot.state in (State.PROCESSING_PROMPT, State.GENERATING)]
         wanted = [self._wanted(slot) for slot in taking_part]
         return [
-            Wish(slot.id, slot.task.id, slot.task.tokens, n_max, said.n_min, said.p_min)
+            Wish(slot.id, task.id, task.tokens, n_max, said.n_min, said.p_min, task.n_shifts)
             for slot, n_max in zip(taking_part, fair(wanted, room), strict=True)
-            for said in (slot.task.request.speculative or _NOT_SAID,)
+            for task in (slot.task,)
+            for said in (task.request.speculative or _NOT_SAID,)
         ]
 
     def _wanted(self, slot: Slot[Task]) -> int:

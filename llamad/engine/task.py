@@ -37,6 +37,7 @@ class Task:
         self.sampler = sampler
         self.reason: str | None = None
         self.truncated = False
+        self.n_shifts = 0
         self.n_predicted = 0
         self.n_cached = 0
         self.n_drafted = 0
@@ -173,6 +174,7 @@ class Task:
     def _drop(self, count: int) -> tuple[int, int]:
         begin = self._n_kept
         del self.tokens[begin : begin + count]
+        self.n_shifts += 1
         self.truncated = True
         return begin, count
 

@@ -123,19 +123,22 @@ def test_its_memory_is_always_the_beginning_of_the_sequence(seed: int, rounds: i
     backend = FakeBackend(n_slots=2, n_ctx=600)
     model = drafter(backend, n_max=4)
     tasks = {slot: (slot, [chance.randrange(200) for _ in range(5)]) for slot in range(2)}
+    n_shifts = 0
     for number in range(10, 10 + rounds):
         for slot, (task, tokens) in tasks.items():
             match chance.randrange(6):
                 case 0:
                     tasks[slot] = number * 10 + slot, [*tokens[: chance.randrange(1, len(tokens) + 1)], 3]
                 case 1 if len(tokens) > 12:
-                    del tokens[3:9]
+                    del tokens[3:5]
+                    tokens += going_on(tokens, 2)
+                    n_shifts += 1
                 case 2:
                     tokens += [chance.randrange(200)]
                 case _:
                     tokens += going_on(tokens, chance.randrange(1, 4))
             assert task >= 0
-        wishes = [Wish(slot, task, tokens, 4) for slot, (task, tokens) in tasks.items()]
+        wishes = [Wish(slot, task, tokens, 4, n_shifts=n_shifts) for slot, (task, tokens) in tasks.items()]
         assert model.draft(wishes) == [going_on(list(each.tokens), 4) for each in wishes]
 
 

@@ -402,7 +402,9 @@ def test_drafts_are_no_longer_than_the_memory_has_room_for(n_free: int, lengths:
         SimpleNamespace(
             id=id,
             state=State.GENERATING,
-            task=SimpleNamespace(id=id, tokens=[1, 2, 3], n_predicted=1, request=request(id, "x", 50)),
+            task=SimpleNamespace(
+                id=id, tokens=[1, 2, 3], n_predicted=1, n_shifts=0, request=request(id, "x", 50)
+            ),
         )
         for id in range(2)
     ]
