@@ -29,6 +29,7 @@ class Props:
             alias=identity.name,
             path=identity.path,
             template=service.chat.template.source,
+            tools_template=service.facts.tools_template,
             capabilities=service.chat.template.traits.capabilities(),
             build=identity.build,
             endpoints=self._endpoints,

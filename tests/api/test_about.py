@@ -36,6 +36,11 @@ def test_props() -> None:
     assert document["default_generation_settings"]["params"]["n_predict"] == 7
     assert (document["total_slots"], document["model_alias"], document["chat_template"]) == (4, "m", "T")
     assert document["model_ftype"] == "Q4_0"
+    assert "chat_template_tool_use" not in document
+    apart = props(
+        FACTS, Generation(), alias="m", path="", template="T", tools_template="U", capabilities={}, build="b"
+    )
+    assert apart["chat_template_tool_use"] == "U"
     assert (document["endpoint_slots"], document["endpoint_metrics"]) == (True, False)
 
 

@@ -186,6 +186,30 @@ def test_a_conversation(public: FakePublic, daemon: FakeDaemon) -> None:
     ]
 
 
+def test_thoughts_are_for_people_and_not_for_the_next_request(
+    public: FakePublic, daemon: FakeDaemon, llamactl: Run
+) -> None:
+    public.frames = [
+        {"choices": [{"delta": {"reasoning_content": "hm"}}]},
+        piece("so"),
+        piece(" it is"),
+        DONE,
+    ]
+    talk = Conversation(daemon)
+    try:
+        talk.read_until("> ")
+        talk.type("first\n")
+        talk.read_until("hm")
+        talk.read_until("\r\n\r\nso it is")
+        talk.read_until("> ")
+        talk.type("second\n")
+        talk.read_until("so it is")
+    finally:
+        talk.close()
+    assert public.asked[-1]["messages"][1] == {"role": "assistant", "content": "so it is"}
+    assert llamactl("chat", "smollm2", "--once", "hi").stdout == "so it is\n"
+
+
 def test_an_error_ends_the_answer_and_not_the_chat(public: FakePublic, daemon: FakeDaemon) -> None:
     public.status, public.error = (
         503,

@@ -74,10 +74,12 @@ class Talk:
     request: Document
     as_json: bool
     messages: list[Document] = field(default_factory=list)
+    thinking: bool = False
 
     def ask(self, text: str) -> None:
         """Print the answer as it comes, and remember it. What Ctrl-C leaves of it is remembered, too."""
         self.messages.append({"role": "user", "content": text})
+        self.thinking = False
         answer: list[str] = []
         try:
             with (
@@ -87,7 +89,7 @@ class Talk:
             ):
                 for chunk in chunks:
                     # Remembered before it is shown, so that no moment for Ctrl-C lies between the two.
-                    answer.append(_content(chunk))
+                    answer.append(_said(chunk, "content"))
                     self._show(chunk)
         finally:
             self._end_answer(answer)
@@ -98,9 +100,18 @@ class Talk:
     def _show(self, chunk: Document) -> None:
         if self.as_json:
             print_line_document(chunk)
+        elif sys.stdout.isatty():
+            self._show_on_terminal(_said(chunk, "reasoning_content"), _said(chunk, "content"))
         else:
-            piece = _content(chunk)
-            click.echo(printable(piece) if sys.stdout.isatty() else piece, nl=False)
+            click.echo(_said(chunk, "content"), nl=False)
+
+    def _show_on_terminal(self, thought: str, content: str) -> None:
+        """What the model thinks before it answers is shown apart, and only to people."""
+        if thought:
+            click.echo(click.style(printable(thought), dim=True), nl=False)
+        if content:
+            click.echo(("\n\n" if self.thinking else "") + printable(content), nl=False)
+        self.thinking = bool(thought) or (self.thinking and not content)
 
     def _end_answer(self, answer: list[str]) -> None:
         if not answer:
@@ -154,6 +165,6 @@ def _public_port(admin: AdminClient, api_key: str) -> PublicPort:
     return PublicPort(listener, api_key, tls=bool(daemon.get("tls")))
 
 
-def _content(chunk: Document) -> str:
+def _said(chunk: Document, what: str) -> str:
     choices = chunk.get("choices") or [{}]
-    return str((choices[0].get("delta") or {}).get("content") or "")
+    return str((choices[0].get("delta") or {}).get(what) or "")
