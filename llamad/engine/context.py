@@ -11,6 +11,7 @@ from llama_cpp import llama_cpp as lib
 from llamad.engine import checks
 from llamad.engine.embedding import POOLINGS
 from llamad.engine.forms import PairForm
+from llamad.engine.ggml import Ggml
 from llamad.engine.shape import Shape, Traits, shape_of
 from llamad.engine.vocabulary import EngineSettings
 
@@ -29,7 +30,7 @@ def read_shape(settings: EngineSettings, model: Any) -> Shape:
     pooling = meta(model, f"{architecture}.pooling_type")
     n_vocab = int(lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(model)))
     # Only models for vectors are not causal, and those that have learned to be asked for them name a pooling.
-    causal = _is_causal(model) if settings.embedding or pooling else True
+    causal = _is_causal(model) if settings.embedding or settings.pooling or pooling else True
     known = pooling.isdecimal() and int(pooling) < len(POOLINGS)
     traits = Traits(
         causal=causal,
@@ -37,8 +38,21 @@ def read_shape(settings: EngineSettings, model: Any) -> Shape:
         n_ctx_train=n_ctx_train,
         n_vocab=n_vocab,
         n_embd_out=int(lib.llama_model_n_embd_out(model)),
+        ranks=_ranks(settings.path) if settings.pooling == "rank" else True,
     )
     return shape_of(settings, traits)
+
+
+def _ranks(path: str) -> bool:
+    """Is there a classifier head? Models in several files are believed: only the first of them is looked at."""
+    try:
+        ggml = Ggml()
+        with ggml.gguf(os.fsencode(path)) as head:
+            return ggml.gguf_parts(head) > 1 or any(
+                name.startswith(b"cls") for name in ggml.gguf_offsets(head)
+            )
+    except (OSError, AttributeError):
+        return True
 
 
 def _is_causal(model: Any) -> bool:

@@ -2,7 +2,7 @@
 
 | the model | generates | its inputs become vectors |
 | --- | --- | --- |
-| a decoder: each token sees those before it | yes | with `embeddings`, in pieces, in sequences beside those of the slots |
+| a decoder: each token sees those before it | yes | with `embeddings` or a `pooling`, in pieces, in sequences beside those of the slots |
 | one whose tokens all see each other (BERT and its kin) | no | always; in one piece, so a batch must hold the longest |
 
 What outputs cost decides much here. Where vectors are wanted llama.cpp makes an output of every token, and gives each a
@@ -29,13 +29,17 @@ _STEP_MIN = 32
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What a model file says. `causal`: tokens see only those before them. `pooling`: "" where it names none."""
+    """What a model file says. `causal`: tokens see only those before them. `pooling`: "" where it names none.
+
+    `ranks`: it has a head that makes scores.
+    """
 
     causal: bool
     pooling: str
     n_ctx_train: int
     n_vocab: int
     n_embd_out: int
+    ranks: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,8 @@ class Shape:
 
 def shape_of(settings: EngineSettings, traits: Traits) -> Shape:
     """Raises ConfigError for settings that cannot work with this model."""
+    if not traits.ranks:
+        raise ConfigError(f"cannot load {settings.path}: it has no classifier head, which ranking needs")
     if not traits.causal:
         return _whole(settings, traits)
     n_ctx = settings.n_ctx or traits.n_ctx_train
@@ -90,7 +96,7 @@ def shape_of(settings: EngineSettings, traits: Traits) -> Shape:
         settings.kv_unified,
         n_drafted=n_drafted,
     )
-    if not (settings.embedding or traits.pooling):
+    if not (settings.embedding or settings.pooling or traits.pooling):
         return plain
     if not settings.kv_unified:
         raise ConfigError(

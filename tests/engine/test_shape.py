@@ -46,9 +46,10 @@ def test_a_pooling_in_the_file_is_taken_for_a_wish() -> None:
     assert shape.generates
     assert shape.embedding
     assert shape.embedding.pooling == "last"
-    chosen = shape_of(replace(PLAIN, pooling="mean"), replace(DECODER, pooling="last"))
-    assert chosen.embedding
-    assert chosen.embedding.pooling == "mean"
+    for pooling in ("last", ""):
+        chosen = shape_of(replace(PLAIN, pooling="mean"), replace(DECODER, pooling=pooling))
+        assert chosen.embedding
+        assert chosen.embedding.pooling == "mean"
 
 
 def test_there_are_never_more_sequences_than_llama_cpp_takes() -> None:
@@ -56,6 +57,11 @@ def test_there_are_never_more_sequences_than_llama_cpp_takes() -> None:
     assert (shape.n_sequences, shape.n_outputs) == (256, 512)
     few = shape_of(replace(PLAIN, embedding=True, n_parallel=30, n_ubatch=32), DECODER)
     assert few.n_outputs >= few.n_sequences
+
+
+def test_scores_need_a_head() -> None:
+    with pytest.raises(ConfigError, match="classifier head"):
+        shape_of(replace(PLAIN, embedding=True, pooling="rank"), replace(DECODER, ranks=False))
 
 
 def test_inputs_need_a_sequence() -> None:

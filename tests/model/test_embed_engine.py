@@ -11,8 +11,9 @@ import pytest
 
 from llamad.engine.drafting import DraftModelSettings, SpeculationSettings
 from llamad.engine.vocabulary import AdapterFile, Embedded, Failed, Finished
+from llamad.errors import ConfigError
 from tests.conftest import wait_until
-from tests.engine.live import Live, live
+from tests.engine.live import Live, live, loaded
 from tests.engine.live_embed import by_llama_cpp, cosine, embed, submit
 from tests.model.generated import BERT_POSITIONS, generated
 
@@ -198,6 +199,15 @@ def test_what_a_model_does_not_do_is_said() -> None:
         id = submit(model, [[5, 6]])
         model.wait(id)
         assert error_status(model, id) == (501, "not-supported")
+
+
+@pytest.mark.parametrize("name", ["tiny", "bert"])
+def test_a_model_without_a_head_does_not_rank(name: str) -> None:
+    with (
+        pytest.raises(ConfigError, match="classifier head"),
+        loaded(generated(name), n_ctx=256, pooling="rank"),
+    ):
+        pass
 
 
 def error_status(model: Live, id: int) -> tuple[int, str]:
