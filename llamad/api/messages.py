@@ -233,7 +233,7 @@ def _tools(fields: Fields) -> dict[str, Any]:
 def _tool(fields: Fields) -> dict[str, Any]:
     kind = fields.text("type", "custom")
     if kind != "custom":
-        raise unsupported(fields.path("type"), f"there are no tools on this server, got {kind[:40]!r}")
+        raise unsupported(fields.path("type"), f"this server runs no tools itself: leave {kind[:40]!r} out")
     schema = fields.raw("input_schema")
     if not isinstance(schema, dict):
         raise fields.wrong("input_schema", "a JSON schema, which is an object", schema)

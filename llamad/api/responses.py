@@ -195,7 +195,7 @@ def _tools(fields: Fields) -> dict[str, Any]:
         tool = Fields(entry, where)
         kind = tool.text("type", "")
         if kind != "function":
-            raise unsupported(tool.path("type"), f"only tools of type 'function' are, got {kind[:40]!r}")
+            raise unsupported(tool.path("type"), f"this server runs no tools itself: leave {kind[:40]!r} out")
         _required(tool, "name")
         tools.append({"type": "function", "function": entry})
     chat: dict[str, Any] = {"tools": tools} if tools else {}
