@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,11 +15,13 @@ from llamad.errors import LlamadError
 async def events(
     dialect: Dialect, work: Work, first: list[Part], ping_s: float | None
 ) -> AsyncIterator[bytes]:
-    """All frames, those of one step together, and a ping where nothing comes for `ping_s`.
+    """All frames, those of one step together, and a ping where none goes out for `ping_s`: because nothing comes, or
+    because what comes is held back until it is certain what it is.
 
     A failure on the way is a last frame, and then no end marker.
     """
-    framing = dialect.framing
+    framing, now = dialect.framing, asyncio.get_running_loop().time
+    last_frame_at = now()
     finished: list[Finished] = []
     documents: list[Any] = dialect.opening()
     parts = first
@@ -33,11 +36,12 @@ async def events(
                 documents += dialect.ending(index, output)
         if work.ended:
             break
-        if not parts:
-            yield framing.ping
-        elif documents:
+        if documents and parts:
             yield b"".join(map(framing.frame, documents))
-            documents = []
+            documents, last_frame_at = [], now()
+        elif not parts or (ping_s is not None and now() - last_frame_at >= ping_s):
+            yield framing.ping
+            last_frame_at = now()
         try:
             parts = await work.parts(ping_s)
         except LlamadError as error:
