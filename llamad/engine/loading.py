@@ -59,6 +59,8 @@ def of_draft_model(settings: EngineSettings) -> EngineSettings | None:
         threads_batch=draft.threads_batch or draft.threads or settings.threads_batch,
         cache_type_k=draft.cache_type_k,
         cache_type_v=draft.cache_type_v,
+        embedding=False,
+        pooling="",
         adapters=(),
         speculation=SpeculationSettings(),
     )

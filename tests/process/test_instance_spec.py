@@ -331,11 +331,13 @@ def test_who_drafts(options: dict[str, Any], types: tuple[str, ...]) -> None:
 
 def test_how_a_draft_model_is_loaded() -> None:
     options = {"spec-draft-model": "/d.gguf", "spec-draft-device": "A,B", "ctx-size": 64, "threads": 5}
-    engine = spec(**options, **{"spec-draft-threads": 2, "spec-draft-type-k": "q8_0", "lora": ["/a"]}).engine
+    more = {"spec-draft-threads": 2, "spec-draft-type-k": "q8_0", "lora": ["/a"], "pooling": "mean"}
+    engine = spec(**options, **more, embeddings=True).engine
     draft = of_draft_model(engine)
     assert draft is not None
     assert (draft.path, draft.devices, draft.n_ctx) == ("/d.gguf", ("A", "B"), 64)
     assert (draft.threads, draft.threads_batch, draft.cache_type_k, draft.adapters) == (2, 2, "q8_0", ())
+    assert (draft.embedding, draft.pooling) == (False, "")
     assert of_draft_model(draft) is None
     assert of_draft_model(spec(**{"spec-type": ["none"], "spec-draft-model": "/d.gguf"}).engine) is None
 
