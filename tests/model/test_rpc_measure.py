@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from llamad.wire.child import EXIT_OUT_OF_MEMORY
+from tests.model.generated import generated
 from tests.model.rpc_device import MIB, NAME, RpcDevice
 from tests.model.test_measure import complete, measured
 from tests.process.child_kit import Child
@@ -51,6 +52,26 @@ def test_what_is_measured_is_what_the_device_gives(
             child.ask_exit()
             assert child.exit_status(10) == 0
         device.wait_held(lambda held: held == 0)
+
+
+def test_a_draft_model_and_adapters_are_measured_where_they_will_be(
+    smollm2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SmolLM2 drafts for itself. What an adapter adds to the computations is an upper bound, and much for a tiny model."""
+    draft = {"spec-draft-model": str(smollm2), "ctx-size": 1024, "parallel": 1, "n-gpu-layers": ALL_LAYERS}
+    adapter = {"ctx-size": 1024, "n-gpu-layers": ALL_LAYERS, "lora": [str(generated("lora-a"))]}
+    with RpcDevice(600 * MIB) as device:
+        device.show_to_children(monkeypatch)
+        for path, options, purpose in (
+            (smollm2, draft, "draft"),
+            (generated("tiny"), adapter, "adapters"),
+        ):
+            predicted = measured(path, options)["maximum"]["bytes"][NAME]
+            assert predicted[purpose] > 0
+            with Child("instance", body(path, options)) as child:
+                told = child.wait_state("ready")["bytes_detail"][NAME]
+                assert told[purpose] == pytest.approx(predicted[purpose], rel=TOLERANCE)
+                assert 0.9 * predicted["total"] < device.held_bytes < (1 + TOLERANCE) * predicted["total"]
 
 
 def test_what_others_hold_is_told_as_not_free(smollm2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
