@@ -37,6 +37,7 @@ from llamad.proxy.request import (
     declared_length,
     error_headers,
 )
+from llamad.proxy.silence import Silence
 from llamad.proxy.websocket import WebSocketRelay
 from llamad.wire.proxy import ProxySettings
 from llamad.wire.stream import LOOKUP_PATH, STREAM_PATH
@@ -60,7 +61,7 @@ class Front:
         self._max_body_bytes = settings.max_body_bytes
         self._door = Door()
         leases = LeaseClient(settings.lease_socket, self._door.follow)
-        self._falcon = _falcon_app(settings, leases, Pool(), self._door)
+        self._falcon = _falcon_app(settings, leases, Pool(Silence(settings.timeout_s)), self._door)
         self._websockets = WebSocketRelay(settings, leases, self._door)
 
     def on_tls(self, reload: Callable[[], None]) -> None:

@@ -9,6 +9,7 @@ from llamad.proxy.answer import Answer, AnswerState
 from llamad.proxy.heads import Header, request_head, target_of
 from llamad.proxy.lease import Lease
 from llamad.proxy.request import Request
+from llamad.proxy.sink import Sink
 
 _OUTCOME = {
     AnswerState.LEFT: "hung-up",
@@ -81,11 +82,17 @@ class Call:
 class Run:
     """One call on its way: the lease and the answer that it has. Their end is told once, with what became of them."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, sink: Sink | None = None) -> None:
         self.call = call
+        self.sink = sink
         self.lease: Lease | None = None
         self.answer: Answer | None = None
         self._started = time.monotonic()
+
+    def cut_client(self) -> None:
+        """Its client takes nothing."""
+        if self.sink is not None:
+            self.sink.cut()
 
     def end(self, outcome: str | None = None) -> None:
         """Give back connection and lease. Idempotent.

@@ -54,7 +54,7 @@ class FrontProtocol(ASGIProtocol):  # type: ignore[misc]
         self._refused = False
         self._linger: asyncio.TimerHandle | None = None
         self._body_limit: asyncio.TimerHandle | None = None
-        self._sink = Sink(self._write_chunk, self._write_framed)
+        self._sink = Sink(self._write_chunk, self._write_framed, self._cut)
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
@@ -122,6 +122,9 @@ class FrontProtocol(ASGIProtocol):  # type: ignore[misc]
     def _write_framed(self, chunks: bytes) -> None:
         if not self._closed:
             self._safe_write(chunks)
+
+    def _cut(self) -> None:
+        self.transport.abort()
 
     def pause_writing(self) -> None:
         super().pause_writing()

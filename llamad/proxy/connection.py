@@ -25,11 +25,12 @@ CHUNK_LINE_BYTES_MAX = 10
 
 
 class UpstreamBroke(ChildError):
-    """The other side broke an exchange off. `began`: some of its answer had come."""
+    """The other side broke an exchange off. `began`: some of its answer had come. `silent`: it was we who gave it up."""
 
-    def __init__(self, message: str, *, began: bool) -> None:
+    def __init__(self, message: str, *, began: bool, silent: bool = False) -> None:
         super().__init__(message)
         self.began = began
+        self.silent = silent
 
 
 class Drain(Protocol):
@@ -55,6 +56,8 @@ class Connection(asyncio.Protocol):
         self._held = False
         self._drain: Drain | None = None
         self._idle = True
+        self.reads = 0
+        """How often anything has come."""
         self._reset()
 
     def _reset(self) -> None:
@@ -69,6 +72,7 @@ class Connection(asyncio.Protocol):
         self._surplus = False
         self._between_chunks = False
         self._error: str | None = None
+        self._silent = False
         self._pieces: list[bytes] = []
         self._chunks: deque[bytes] = deque()
         self._buffered_bytes = 0
@@ -108,6 +112,16 @@ class Connection(asyncio.Protocol):
                 await self._progress()
         finally:
             self._drain = None
+
+    @property
+    def awaited(self) -> bool:
+        """Whether somebody waits for what comes, and would take it."""
+        return self._waiter is not None and not self._held
+
+    def give_up(self, reason: str) -> None:
+        """Wait no longer for the rest."""
+        self._silent = True
+        self._break(reason)
 
     def hold(self) -> None:
         """Read no more, until `let_go`."""
@@ -153,6 +167,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
+        self.reads += 1
         if self._drain is not None and self._between_chunks and (size := size_of_one_chunk(data)):
             # Between two chunks the parser's state is always the same, so it need not see those that are whole.
             self._drain.take_framed(data, size)
@@ -221,6 +236,7 @@ class Connection(asyncio.Protocol):
             raise UpstreamBroke(
                 self._error or ("it broke off its answer" if began else "it closed the connection"),
                 began=began,
+                silent=self._silent,
             )
         self._waiter = self._loop.create_future()
         try:

@@ -8,8 +8,10 @@ connection was a reused one and nothing of the answer had come; any other break 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from llamad.proxy.connection import Connection, UpstreamBroke
+from llamad.proxy.silence import Silence
 
 IDLE_PER_ADDRESS_MAX = 64
 IDLE_MAX = 256
@@ -19,26 +21,35 @@ CONNECT_TIMEOUT_S = 10.0
 class Pool:
     """Idle connections by address, `HOST:PORT` or `unix:/path`."""
 
-    def __init__(self) -> None:
+    def __init__(self, silence: Silence | None = None) -> None:
+        self._silence = silence or Silence()
         self._idle: dict[str, list[Connection]] = {}
         self._idle_count = 0
 
-    async def exchange(self, address: str, head: bytes, body: bytes | bytearray) -> Connection:
+    async def exchange(
+        self,
+        address: str,
+        head: bytes,
+        body: bytes | bytearray,
+        cut_client: Callable[[], None] | None = None,
+    ) -> Connection:
         """A connection on which the request has been sent and the head of its answer has come.
 
-        The caller ends the exchange with `give_back`, in any case. Raises UpstreamBroke.
+        The caller ends the exchange with `give_back`, in any case. Raises UpstreamBroke. `cut_client`: the exchange is
+        not to be silent for too long, and this is what to do when it is the client who takes nothing.
         """
         connection = self._take(address)
         if connection is not None:
             try:
-                return await self._start(connection, head, body)
+                return await self._start(connection, head, body, cut_client)
             except UpstreamBroke as error:
-                if error.began:
+                if error.began or error.silent:
                     raise
-        return await self._start(await self._connect(address), head, body)
+        return await self._start(await self._connect(address), head, body, cut_client)
 
     def give_back(self, address: str, connection: Connection) -> None:
         """Keep a connection whose exchange is over and clean, close any other. An open exchange is cancelled by it."""
+        self._silence.forget(connection)
         idle = self._idle.setdefault(address, [])
         if not connection.reusable or len(idle) >= IDLE_PER_ADDRESS_MAX or self._idle_count >= IDLE_MAX:
             connection.abort()
@@ -58,11 +69,20 @@ class Pool:
     def idle_count(self) -> int:
         return self._idle_count
 
-    async def _start(self, connection: Connection, head: bytes, body: bytes | bytearray) -> Connection:
+    async def _start(
+        self,
+        connection: Connection,
+        head: bytes,
+        body: bytes | bytearray,
+        cut_client: Callable[[], None] | None,
+    ) -> Connection:
         try:
             connection.begin(head, body)
+            if cut_client is not None:
+                self._silence.watch(connection, cut_client)
             await connection.wait_head()
         except BaseException:
+            self._silence.forget(connection)
             connection.abort()
             raise
         return connection

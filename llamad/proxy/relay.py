@@ -59,7 +59,7 @@ class InstanceRelay:
         `progress`: the client wants to see what it waits for.
         """
         # Only what may load a model is worth going on with.
-        run = Run(Call.of(req, body, req.conversation if wish.load else ""))
+        run = Run(Call.of(req, body, req.conversation if wish.load else ""), req.sink)
         if progress is None and not run.call.conversation:
             req.cleanup.callback(run.end)
             await self._open(run, wish, req.note_position)
@@ -108,9 +108,12 @@ class InstanceRelay:
             run.lease = lease = await self._leases.ask(request, on_notice)
             body = apply(lease.rules, call.body) if lease.rules is not None and wish.ruled else call.body
             try:
-                connection = await self._pool.exchange(lease.address, call.head(lease, body), body)
+                connection = await self._pool.exchange(
+                    lease.address, call.head(lease, body), body, run.cut_client
+                )
             except UpstreamBroke as broke:
-                error = await _instance_died(lease, broke) if attempt == ATTEMPTS_MAX else None
+                last = attempt == ATTEMPTS_MAX or broke.silent
+                error = await _instance_died(lease, broke) if last else None
                 run.end("died")
                 if error is not None:
                     raise error from None
@@ -124,11 +127,13 @@ class InstanceRelay:
     async def follow(self, req: Request, resp: falcon.asgi.Response, conversation: str) -> None:
         """Answer with what a conversation has put out. Raises LlamadError: 404, 410, or why it never began."""
         target = target_of(STREAM_PATH.encode(), req.scope["query_string"])
-        run = Run(replace(Call.of(req, b""), target=target))
+        run = Run(replace(Call.of(req, b""), target=target), req.sink)
         req.cleanup.callback(run.end)
         run.lease = lease = await self._leases.ask(wire.Where(0, conversation, req.owner))
         try:
-            connection = await self._pool.exchange(lease.address, run.call.head(lease, b""), b"")
+            connection = await self._pool.exchange(
+                lease.address, run.call.head(lease, b""), b"", run.cut_client
+            )
         except UpstreamBroke as broke:
             raise await _instance_died(lease, broke) from None
         run.answer = Answer(self._pool, lease.address, connection, partial(_instance_died, lease))
@@ -155,6 +160,10 @@ class SupervisorRelay:
 
 
 async def _instance_died(lease: Lease, broke: UpstreamBroke) -> LlamadError:
+    if broke.silent:
+        return LlamadError(
+            f"cannot finish the answer of '{lease.model}': {broke.message}", kind="silent", status=504
+        )
     reason = await lease.why_ended() or broke.message
     return ChildError(
         f"cannot finish the answer of '{lease.model}': {reason}", details={"model": lease.model}

@@ -28,13 +28,16 @@ class Sink:
     """The end of one client's connection. Neither way of writing raises.
 
     `open`: an answer in chunks has begun, and its head is out. `write`: frames bytes as a chunk; `write_framed`: writes
-    chunks as they are.
+    chunks as they are; `cut`: ends the connection, whatever of it is unsent.
     """
 
-    def __init__(self, write: Callable[[bytes], None], write_framed: Callable[[bytes], None]) -> None:
+    def __init__(
+        self, write: Callable[[bytes], None], write_framed: Callable[[bytes], None], cut: Callable[[], None]
+    ) -> None:
         self.open = False
         self.write = write
         self.write_framed = write_framed
+        self.cut = cut
         self._source: Source | None = None
         self._full = False
 

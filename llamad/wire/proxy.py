@@ -30,9 +30,9 @@ LINE_BYTES_MAX = 64 * 1024
 class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a front needs to know; durations in whole seconds where gunicorn counts in them.
 
-    `timeout_s`: how long a client may be silent inside its request; `body_timeout_s`: how long the whole body may take, 0
-    for ever. `keepalive_s`: how long an idle connection, or one
-    that has not sent a whole request head, is kept. `connections_max`: client connections of one worker.
+    `timeout_s`: how long a client may be silent inside its request, and how long nothing may move in an exchange with an
+    instance; `body_timeout_s`: how long the whole body may take, 0 for ever. `keepalive_s`: how long an idle connection, or
+    one that has not sent a whole request head, is kept. `connections_max`: client connections of one worker.
     `websocket_message_bytes`: the largest message on a WebSocket; `websocket_idle_s`: how long one may be without any
     message, 0 for ever.
     `ssl_key_file` and `ssl_cert_file`: both, for TLS on every listener, or neither.

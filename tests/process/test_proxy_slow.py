@@ -196,6 +196,43 @@ def ended(connection: socket.socket) -> bool:
     return True
 
 
+def test_an_instance_that_says_nothing_is_given_up(front: Front, supervisor: FakeSupervisor):
+    with Client(front.port, ENDED_WITHIN_S) as client:
+        client.post("stall")
+        status, error, _ = client.error()
+    assert (status, error["kind"], error["type"]) == (504, "silent", "timeout_error")
+    assert len(supervisor.heard(lease.Ask)) == 1, "another would be as silent"
+    wait_until(lambda: supervisor.open_leases() == 0)
+
+
+def test_a_stream_that_stops_ends_with_the_reason(front: Front, supervisor: FakeSupervisor):
+    with Client(front.port, ENDED_WITHIN_S) as client:
+        client.post("head")
+        status, _, body = client.answer()
+    assert status == 200
+    assert json.loads(body.removeprefix(b"data: "))["error"]["kind"] == "silent"
+    wait_until(lambda: supervisor.open_leases() == 0)
+
+
+def test_a_stream_that_is_slow_but_steady_goes_on(front: Front):
+    with Client(front.port, ENDED_WITHIN_S) as client:
+        client.post("stream", events=4, every_s=TIMEOUT_S * 0.7)
+        assert client.answer()[2].endswith(b"data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize("version", [b"1.1", b"1.0"], ids=["in chunks", "to the end"])
+def test_a_client_that_takes_nothing_is_cut_off(front: Front, supervisor: FakeSupervisor, version: bytes):
+    """It would hold a slot of its model for ever."""
+    with Client(front.port, ENDED_WITHIN_S) as client:
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        body = json.dumps({"model": MODEL, "play": "flood", "mib": 50}).encode()
+        head = b"POST /v1/completions HTTP/%b\r\ncontent-length: %d\r\n\r\n" % (version, len(body))
+        client.socket.sendall(head + body)
+        wait_until(lambda: supervisor.heard(lease.Release), ENDED_WITHIN_S)
+        assert supervisor.heard(lease.Release)[0].outcome == "hung-up"
+        assert ended(client.socket)
+
+
 def test_a_client_that_leaves_its_answer_unread_does_not_hold_others(front: Front):
     with Client(front.port) as client:
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)

@@ -169,7 +169,7 @@ def test_one_plain_chunk_is_told(body: bytes):
 def test_a_full_sink_holds_its_source_until_it_has_room():
     with pouring() as (connection, _, _):
         transport = cast(FakeTransport, connection._transport)
-        sink = Sink(lambda _: None, lambda _: None)
+        sink = Sink(lambda _: None, lambda _: None, lambda: None)
         sink.full()
         with sink.fed_by(connection):
             assert not transport.reading
