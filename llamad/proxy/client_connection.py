@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 # A connection that was accepted just before a drain gets this long to send its first request.
 FIRST_REQUEST_S = 2.0
 LINGER_S = 2.0
+LINGERS_MAX = 8
 
 _KIND_BY_STATUS = {
     400: "bad-http",
@@ -53,6 +54,8 @@ class FrontProtocol(ASGIProtocol):  # type: ignore[misc]
         self._accepted_at = worker.loop.time()
         self._refused = False
         self._linger: asyncio.TimerHandle | None = None
+        self._lingers = 0
+        self._still_sends = False
         self._body_limit: asyncio.TimerHandle | None = None
         self._sink = Sink(self._write_chunk, self._write_framed, self._cut)
 
@@ -74,6 +77,7 @@ class FrontProtocol(ASGIProtocol):  # type: ignore[misc]
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        self._still_sends = True
         super().data_received(data)
         receiver = self._body_receiver
         if receiver is not None and not receiver._complete and self._body_limit is None:
@@ -167,7 +171,19 @@ class FrontProtocol(ASGIProtocol):  # type: ignore[misc]
         if self.transport.can_write_eof():
             with contextlib.suppress(OSError, RuntimeError):
                 self.transport.write_eof()
-        self._linger = self.worker.loop.call_later(LINGER_S, self.transport.abort)
+        self._linger_on()
+
+    def _linger_on(self) -> None:
+        """As long as it sends, within bounds: it reads when it has done so."""
+        self._lingers += 1
+        self._still_sends = False
+        self._linger = self.worker.loop.call_later(LINGER_S, self._end_linger)
+
+    def _end_linger(self) -> None:
+        if self._still_sends and self._lingers < LINGERS_MAX:
+            self._linger_on()
+        else:
+            self.transport.abort()
 
     def _build_http_scope(self, request: Any, sockname: Any, peername: Any) -> Any:
         scope = super()._build_http_scope(request, sockname, peername)
