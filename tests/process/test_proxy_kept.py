@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from tests.process.proxy_harness import MODEL, Client, Front, Instance, instance
 
 
 @pytest.fixture
-def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Front, FakeSupervisor, Instance]]:
+def kept() -> Iterator[tuple[Front, FakeSupervisor, Instance]]:
     """A front whose grants may all be kept."""
     with whole_front() as (front, supervisor), instance() as running:
         grant(supervisor, running.address)
@@ -37,15 +36,9 @@ def echo(client: Client, **fields: Any) -> None:
     assert client.answer()[0] == 200
 
 
-@contextmanager
-def client_of(front: Front) -> Iterator[Client]:
-    with Client(front.port) as client:
-        yield client
-
-
 def test_small_requests_share_a_lease_and_give_it_back(kept):
     front, supervisor, _ = kept
-    with client_of(front) as client:
+    with Client(front.port) as client:
         for _ in range(300):
             echo(client)
     assert asks(supervisor) < 300
@@ -56,7 +49,7 @@ def test_small_requests_share_a_lease_and_give_it_back(kept):
 def test_without_leave_every_request_asks(kept):
     front, supervisor, running = kept
     grant(supervisor, running.address, keep=False)
-    with client_of(front) as client:
+    with Client(front.port) as client:
         for _ in range(20):
             echo(client)
     assert asks(supervisor) == 20
@@ -64,7 +57,7 @@ def test_without_leave_every_request_asks(kept):
 
 def test_one_lease_serves_one_request_at_a_time(kept):
     front, supervisor, _ = kept
-    with client_of(front) as first, client_of(front) as second:
+    with Client(front.port) as first, Client(front.port) as second:
         first.post("stall")
         wait_until(lambda: asks(supervisor) == 1, 30)
         echo(second)
@@ -74,7 +67,7 @@ def test_one_lease_serves_one_request_at_a_time(kept):
 def test_a_request_that_fails_ends_its_lease(kept):
     """Nobody is to meet a dead instance by a lease that somebody kept."""
     front, supervisor, _ = kept
-    with client_of(front) as client:
+    with Client(front.port) as client:
         echo(client)
         client.post("cut-plain")
         client.head()
@@ -84,7 +77,7 @@ def test_a_request_that_fails_ends_its_lease(kept):
 
 def test_a_kept_lease_on_a_child_that_died_is_followed_by_an_ask_for_another(kept):
     front, supervisor, running = kept
-    with instance() as other, client_of(front) as client:
+    with instance() as other, Client(front.port) as client:
         for _ in range(50):
             echo(client)
         running.stop()
@@ -95,20 +88,19 @@ def test_a_kept_lease_on_a_child_that_died_is_followed_by_an_ask_for_another(kep
         assert asks(supervisor) > before
 
 
-@pytest.mark.parametrize("headers", [{"x_conversation_id": "one"}])
-def test_conversations_always_ask(kept, headers):
+def test_conversations_always_ask(kept):
     front, supervisor, _ = kept
-    with client_of(front) as client:
+    with Client(front.port) as client:
         for count in range(1, 4):
             body = b'{"model": "%b", "play": "echo"}' % MODEL.encode()
-            client.send("POST", "/v1/chat/completions", body, **headers)
+            client.send("POST", "/v1/chat/completions", body, x_conversation_id="one")
             assert client.answer()[0] == 200
             assert asks(supervisor) == count
 
 
 def test_when_the_supervisor_goes_nothing_kept_is_announced(kept):
     front, supervisor, _ = kept
-    with client_of(front) as client:
+    with Client(front.port) as client:
         echo(client)
         supervisor.drop_workers()
         supervisor.listen()
@@ -118,7 +110,7 @@ def test_when_the_supervisor_goes_nothing_kept_is_announced(kept):
 
 def test_what_is_called_back_comes_at_once(kept):
     front, supervisor, _ = kept
-    with client_of(front) as client:
+    with Client(front.port) as client:
         for count in range(1, 10):
             echo(client)
             supervisor.send(lease.Recall())
