@@ -214,6 +214,7 @@ def test_sleep_gives_the_memory_back(smollm2: Path) -> None:
         asked(daemon, "a")
         assert device.held_bytes == pytest.approx(books(daemon)["held_bytes"], rel=TOLERANCE)
         daemon.wait_state("a", "sleeping", 20)
+        wait_until(lambda: books(daemon)["held_bytes"] == 0)
         asked(daemon, "b")
         assert daemon.state("a") == "sleeping", "it was not in the way"
         assert device.refused_bytes == []
