@@ -54,6 +54,7 @@ class Generation:
     n: int = 1
     n_keep: int = 0
     n_discard: int = 0
+    n_cache_reuse: int | None = None
     stream: bool = False
     shown: tuple[tuple[int, bytes], ...] = ()
     n_indent: int = 0
@@ -87,6 +88,7 @@ class Generation:
             self.shown,
             self.n_indent,
             thought=self.thought,
+            n_cache_reuse=self.n_cache_reuse,
         )
 
     @classmethod
@@ -106,6 +108,7 @@ class Generation:
             speculative=request.speculative,
             n_keep=request.n_keep,
             n_discard=request.n_discard,
+            n_cache_reuse=request.n_cache_reuse,
             stream=request.stream,
             shown=request.shown,
             n_indent=request.n_indent,
@@ -136,6 +139,7 @@ def parse_generation(fields: Fields, defaults: Generation, vocabulary: Vocabular
         n=fields.integer("n" if fields.raw("n_cmpl") is None else "n_cmpl", defaults.n, 1, N_MAX),
         n_keep=fields.integer("n_keep", defaults.n_keep, -1, TOKENS_MAX),
         n_discard=fields.integer("n_discard", defaults.n_discard, 0, TOKENS_MAX),
+        n_cache_reuse=_cache_reuse(fields),
         stream=fields.flag("stream", False),
         n_indent=fields.integer("n_indent", defaults.n_indent, 0, TOKENS_MAX),
     )
@@ -144,6 +148,10 @@ def parse_generation(fields: Fields, defaults: Generation, vocabulary: Vocabular
 def _later_seed(seed: int, place: int) -> int:
     """llama-server's: each answer draws from the next seed. What is drawn anyway stays so, and is never come upon."""
     return seed if seed == SEED_RANDOM else (seed + place) % SEED_RANDOM
+
+
+def _cache_reuse(fields: Fields) -> int | None:
+    return None if fields.raw("n_cache_reuse") is None else fields.integer("n_cache_reuse", 0, 0, TOKENS_MAX)
 
 
 def _max_tokens(fields: Fields, default: int) -> int:

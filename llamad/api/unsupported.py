@@ -54,7 +54,6 @@ NEUTRAL: dict[str, Callable[[Any], bool]] = {
     # llama.cpp
     "grammar_lazy": _empty,
     "grammar_triggers": _empty,
-    "n_cache_reuse": _off_below_zero,
     "t_max_prompt_ms": _off_below_zero,
     "backend_sampling": _empty,
     "image_data": _empty,

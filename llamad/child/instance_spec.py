@@ -92,6 +92,7 @@ _KEEPING_OPTIONS = {
     "ctx-checkpoints": "n_checkpoints",
     "checkpoint-min-step": "checkpoint_step",
     "slot-prompt-similarity": "similarity",
+    "cache-reuse": "reuse_min",
 }
 _RULES_OPTIONS = ("grammar", "grammar-file", "json-schema", "json-schema-file")
 _OTHER_NAMES = {

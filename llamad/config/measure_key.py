@@ -17,6 +17,7 @@ _WITHOUT_EFFECT = frozenset(
         "alias",
         "cache-idle-slots",
         "cache-prompt",
+        "cache-reuse",
         "chat-template",
         "chat-template-file",
         "chat-template-kwargs",

@@ -73,6 +73,15 @@ ROWS: tuple[Option, ...] = (
         also=("sps",),
     ),
     Option(
+        "cache-reuse",
+        Whole(0, 2**31 - 1),
+        "move chunks of at least so many tokens to where a prompt has them again, 0 for never; answers are then not quite"
+        " those of the whole prompt, so requests with a seed or at temperature 0 must ask for it themselves (n_cache_reuse)",
+        _ALL,
+        _KEEPING,
+        default=0,
+    ),
+    Option(
         "slot-save-path",
         Text(hint="DIR", path=True),
         "directory for what slots remember (POST /slots/ID?action=save, restore, erase)",

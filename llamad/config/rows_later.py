@@ -130,7 +130,6 @@ _COMPUTE = (
 
 _SLOTS = (
     _later(_WHOLE, "kv-unified-per-slot"),
-    _later(_WHOLE, "cache-reuse", 0),
     _later(_FLAG, "cont-batching cb", True, no="no-cont-batching nocb"),
     _later(_TEXT, "lookup-cache-static lcs"),
     _later(_TEXT, "lookup-cache-dynamic lcd"),

@@ -57,6 +57,8 @@ class Backend(Protocol):
     """Who drafts how sequences go on, in this order; none without speculation."""
     n_drafted: int
     """Most drafted tokens that one decode call may carry."""
+    can_shift: bool
+    """Whether what is held can be moved to other positions."""
     recurrent: bool
     """Whether the memory, or a part of it, is a state that has no positions: it cannot be cut back at all."""
 
@@ -110,6 +112,10 @@ class Backend(Protocol):
 
     def shift(self, sequence: int, begin: int, count: int) -> None:
         """Remove `count` positions from `begin` on, and move what is behind them down to there."""
+        ...
+
+    def gather(self, sequence: int, n_past: int, chunks: Sequence[tuple[int, int]]) -> None:
+        """Keep the first `n_past` positions and these (begin, count) behind them, moved together; nothing else."""
         ...
 
     def state_bytes(self, sequence: int, partial: bool) -> int:

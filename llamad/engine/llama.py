@@ -42,11 +42,11 @@ from llamad.engine.drafting import Drafter
 from llamad.engine.embedding import Matrix
 from llamad.engine.forms import FimTokens
 from llamad.engine.ggml import Ggml
-from llamad.engine.host_memory import Bytes
 from llamad.engine.lora import Loras
 from llamad.engine.narrow import Row
 from llamad.engine.placement import Placed
 from llamad.engine.sampling import Chain
+from llamad.engine.sequences import Sequences
 from llamad.engine.shape import Shape
 from llamad.engine.stages import Stage
 from llamad.engine.vocabulary import Adapters, EngineSettings, ModelFacts
@@ -116,18 +116,18 @@ def place(settings: EngineSettings) -> Placed:
         raise LlamadError(f"cannot load {settings.path}: {error}", kind="load-failed") from error
 
 
-class LlamaBackend:
+class LlamaBackend(Sequences):
     """One model, one context. See `backend.Backend` for the calls that the engine makes."""
 
     def __init__(
         self, model: Any, context: Any, loras: Loras, settings: EngineSettings, placed: Placed, shape: Shape
     ) -> None:
-        self._model, self._context, self._loras = model, context, loras
+        super().__init__(model, context, settings)
+        self._loras = loras
         self._placed = placed
         self._shape = shape
         self.embedding = shape.embedding
         self._vocab = lib.llama_model_get_vocab(model)
-        self._memory = lib.llama_get_memory(context)
         self._short = _short_calls()
         self._flag = ctypes.create_string_buffer(2)
         strlen = ctypes.cast(ctypes.CDLL(None).strlen, ctypes.c_void_p).value
@@ -137,10 +137,6 @@ class LlamaBackend:
         self._pieces: dict[int, bytes] = {}
         self._eog: tuple[int, ...] | None = None
         self.n_step = min(lib.llama_n_batch(context), lib.llama_n_ubatch(context))
-        self.n_swa = 0 if settings.swa_full else int(lib.llama_model_n_swa(model))
-        self.recurrent = bool(lib.llama_model_is_recurrent(model) or lib.llama_model_is_hybrid(model))
-        # A part of a sequence can be shared where its cells are in one place and all of them are kept.
-        self._copies_parts = settings.kv_unified and not self.recurrent and not self.n_swa
         self.facts = self._read_facts(settings)
         if settings.context_shift and not self.facts.shifts:
             log.warning("context-shift is off: the memory of this model cannot be shifted")
@@ -244,50 +240,6 @@ class LlamaBackend:
         """Make the abort callback answer no."""
         self._flag[0] = b"\0"
 
-    def pos_min(self, sequence: int) -> int:
-        return int(self._short.pos_min(self._memory, sequence))
-
-    def trim(self, sequence: int, n_past: int) -> bool:
-        return bool(lib.llama_memory_seq_rm(self._memory, sequence, n_past, -1))
-
-    def can_copy(self, source: int, count: int) -> bool:
-        """A part of a sequence only where it shares its cells; llama.cpp asserts that elsewhere it is whole."""
-        return self._copies_parts or count == self._short.pos_max(self._memory, source) + 1
-
-    def copy(self, source: int, target: int, count: int) -> None:
-        """Shares the cells where they are in one place; else llama.cpp copies them with the next decode."""
-        whole = count == self._short.pos_max(self._memory, source) + 1
-        lib.llama_memory_seq_cp(self._memory, source, target, -1 if whole else 0, -1 if whole else count)
-
-    def shift(self, sequence: int, begin: int, count: int) -> None:
-        lib.llama_memory_seq_rm(self._memory, sequence, begin, begin + count)
-        lib.llama_memory_seq_add(self._memory, sequence, begin + count, -1, -count)
-
-    def state_bytes(self, sequence: int, partial: bool) -> int:
-        return int(lib.llama_state_seq_get_size_ext(self._context, sequence, _state_flags(partial)))
-
-    def state(self, sequence: int, partial: bool) -> Bytes | None:
-        """Waits for the device. A gigabyte takes some tenths of a second."""
-        state = np.empty(self.state_bytes(sequence, partial), np.uint8)
-        pointer = state.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
-        flags = _state_flags(partial)
-        size = lib.llama_state_seq_get_data_ext(self._context, pointer, state.size, sequence, flags)
-        return state if size == state.size else None
-
-    def restore(self, sequence: int, state: Bytes, partial: bool) -> bool:
-        pointer = state.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
-        flags = _state_flags(partial)
-        if (
-            lib.llama_state_seq_set_data_ext(self._context, pointer, state.size, sequence, flags)
-            == state.size
-        ):
-            return True
-        self.clear(sequence)
-        return False
-
-    def clear(self, sequence: int) -> None:
-        lib.llama_memory_seq_rm(self._memory, sequence, -1, -1)
-
     def chain(self, stages: Sequence[Stage]) -> Chain:
         """A C sampler chain; freed with the object. From any thread; with DRY it takes up to a second."""
         return self._samplers.chain(stages)
@@ -379,7 +331,7 @@ class LlamaBackend:
                 repository=lib.llama_vocab_fim_rep(vocab),
                 separator=lib.llama_vocab_fim_sep(vocab),
             ),
-            shifts=settings.context_shift and bool(lib.llama_memory_can_shift(self._memory)),
+            shifts=settings.context_shift and self.can_shift,
             n_embd_out=lib.llama_model_n_embd_out(model),
             generates=self._shape.generates,
             pooling=embedding.pooling if embedding else None,
@@ -409,8 +361,6 @@ def _short_calls() -> SimpleNamespace:
     return SimpleNamespace(
         get_logits=declare("llama_get_logits", pointer, pointer),
         is_eog=declare("llama_vocab_is_eog", ctypes.c_bool, pointer, integer),
-        pos_min=declare("llama_memory_seq_pos_min", integer, pointer, integer),
-        pos_max=declare("llama_memory_seq_pos_max", integer, pointer, integer),
         set_embeddings=declare("llama_set_embeddings", None, pointer, ctypes.c_bool),
         token_to_piece=declare(
             "llama_token_to_piece", integer, pointer, integer, pointer, integer, integer, ctypes.c_bool
@@ -436,10 +386,6 @@ def _load_model(settings: EngineSettings, placed: Placed, progress: Callable[[fl
     placed.apply(params)
     set_extra(params, settings, checks.EXTRA_MODEL)
     return lib.llama_model_load_from_file(os.fsencode(settings.path), params)
-
-
-def _state_flags(partial: bool) -> int:
-    return int(lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY if partial else lib.LLAMA_STATE_SEQ_FLAGS_NONE)
 
 
 def _layers_on_gpus(asked: int, n_layers: int, placed: Placed) -> int:

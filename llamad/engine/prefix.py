@@ -65,6 +65,30 @@ def choose(idle: Sequence[Held], prompt: list[int], similarity: float = 0.0) -> 
     return min(idle, key=lambda held: (held.used_at_step, held.slot)).slot
 
 
+def chunks(held: list[int], prompt: list[int], n_past: int, n_min: int) -> list[tuple[int, int]]:
+    """What of `held` is in the prompt again behind their common `n_past` tokens: (begin in `held`, count), in order.
+
+    As llama-server looks for it: the prompt has what is held, without some pieces. Each chunk has at least `n_min` tokens.
+    """
+    found: list[tuple[int, int]] = []
+    begin = n_past
+    while len(prompt) - n_past >= n_min:
+        try:
+            begin = held.index(prompt[n_past], begin)
+        except ValueError:
+            break
+        count = (
+            common(held[begin:], prompt[n_past:])
+            if held[begin : begin + n_min] == prompt[n_past : n_past + n_min]
+            else 0
+        )
+        if count:
+            found.append((begin, count))
+            n_past += count
+        begin += count or 1
+    return found
+
+
 def has_window(n_past: int, pos_min: int, n_swa: int) -> bool:
     """Can a request go on behind the first `n_past` of a sequence's tokens, as far as its window is concerned?
 

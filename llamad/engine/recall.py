@@ -38,11 +38,15 @@ class Recall:
     def settle(self, slot: Slot[Task]) -> int:
         """Have the longest beginning of the slot's request in its memory that can be had, and nothing else; its length."""
         own = self._own(slot)
+        n_before, moved = self._movable(slot)
+        best = max(own, n_before + sum(count for _, count in moved))
         kept, n_kept = self._best_kept(slot.task)
-        if self._borrow(slot, max(own, n_kept) + prefix.LOAN_MIN):
+        if self._borrow(slot, max(best, n_kept) + prefix.LOAN_MIN):
             return len(slot.cached)
-        if kept is not None and n_kept >= own + prefix.LOAN_MIN and self._bring_back(slot, kept, n_kept):
+        if kept is not None and n_kept >= best + prefix.LOAN_MIN and self._bring_back(slot, kept, n_kept):
             return n_kept
+        if moved and best > own:
+            return self._move(slot, n_before, moved)
         if own * 2 < len(slot.cached):
             self.save(slot)
         if own and self._cut(slot, own):
@@ -119,6 +123,32 @@ class Recall:
         while len(known) > self._keeping.n_checkpoints:
             self._host.release(known.pop(0))
 
+    def _movable(self, slot: Slot[Task]) -> tuple[int, list[tuple[int, int]]]:
+        """The length of the common beginning, and chunks behind it that may be moved to where the prompt has them.
+
+        What is moved was computed with what stood before it, so answers are not quite those of the whole prompt. A request
+        that is to be repeatable gets it only if it asks for it itself.
+        """
+        task, request = slot.task, slot.task.request
+        asked = self._keeping.reuse_min if request.n_cache_reuse is None else request.n_cache_reuse
+        if request.n_cache_reuse is None and task.repeatable:
+            return 0, []
+        if asked <= 0 or not request.cache_prompt or slot.adapters != task.adapters:
+            return 0, []
+        if slot.shares or not self._cuts or not self._backend.can_shift:
+            return 0, []
+        prompt = task.tokens[:-1]
+        n_past = prefix.common(slot.cached, prompt)
+        return n_past, prefix.chunks(slot.cached, prompt, n_past, asked)
+
+    def _move(self, slot: Slot[Task], n_past: int, chunks: list[tuple[int, int]]) -> int:
+        if (n_past + sum(count for _, count in chunks)) * 2 < len(slot.cached):
+            self.save(slot)
+        self._backend.gather(slot.id, n_past, chunks)
+        held = [token for begin, count in chunks for token in slot.cached[begin : begin + count]]
+        slot.have([*slot.cached[:n_past], *held], min(n_past, slot.n_exact))
+        return len(slot.cached)
+
     def _prune(self, slot: Slot[Task]) -> None:
         """Let go of checkpoints that lie behind what a slot has."""
         n_held, there = len(slot.cached), slot.checkpoints.copy()
@@ -179,6 +209,7 @@ class Recall:
             self.forget(slot)
             return False
         slot.keep(n_past)
+        self._prune(slot)
         if n_past == len(kept.tokens):
             self._host.drop(kept.blob)
         return True

@@ -76,3 +76,5 @@ class SlotOrders:
                 kind="slot-state",
             )
         slot.n_exact = min(state.n_exact, len(state.tokens))
+        # Of all that could be forgotten now it was wanted last.
+        slot.used_at_step = max(each.used_at_step for each in self._slots)

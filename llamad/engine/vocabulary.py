@@ -117,7 +117,8 @@ class GenerateRequest:
     the context keeps its first `n_keep` tokens (< 0: its prompt), and drops `n_discard` behind them at a time (0: half of
     the rest). Without `stream` there is one Text, at the end: a step that nobody hears of wakes nobody. `shown`: control
     tokens that appear in the answer, and as what. `n_indent`: the answer ends before a line, but the first, that is
-    indented by less. `thought`: how long the model may think.
+    indented by less. `thought`: how long the model may think. `n_cache_reuse`: `Keeping.reuse_min` for this request, None
+    for what the model's options say.
     """
 
     id: int
@@ -141,6 +142,7 @@ class GenerateRequest:
     shown: tuple[tuple[int, bytes], ...] = ()
     n_indent: int = 0
     thought: ThoughtLimit | None = None
+    n_cache_reuse: int | None = None
 
     @property
     def is_sibling(self) -> bool:

@@ -252,7 +252,6 @@ def test_what_asks_for_nothing_is_served() -> None:
 @pytest.mark.parametrize(
     ("field", "nothing", "something"),
     [
-        ("n_cache_reuse", 0, 256),
         ("t_max_prompt_ms", -1, 500),
         ("backend_sampling", False, True),
         ("chat_format", 0, 2),

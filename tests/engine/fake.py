@@ -142,6 +142,7 @@ class FakeBackend:
         self._last_cell = 0
         self._hidden: list[list[float]] = []
         self.recurrent = False
+        self.can_shift = True
         self._oldest: dict[int, int] = dict.fromkeys(sequences, 0)
         self._corrupt: set[int] = set()
         self._flag = False
@@ -255,6 +256,18 @@ class FakeBackend:
         )
         for held in (self.memory, self._cells):
             del held[sequence][begin : begin + count]
+
+    def gather(self, sequence: int, n_past: int, chunks: Sequence[tuple[int, int]]) -> None:
+        assert self.can_shift
+        others = {cell for other, cells in self._cells.items() if other != sequence for cell in cells}
+        assert not others & set(self._cells[sequence][n_past:]), (
+            "cells that others have would move for them, too"
+        )
+        for held in (self.memory, self._cells):
+            was = held[sequence]
+            held[sequence] = was[:n_past] + [
+                each for begin, count in chunks for each in was[begin : begin + count]
+            ]
 
     def state_bytes(self, sequence: int, partial: bool) -> int:
         return len(self._state(sequence))

@@ -65,6 +65,18 @@ def test_checkpoints_go_with_what_is_kept(kind: str) -> None:
     assert ask(bench, 3, A) == len(A) - 4
 
 
+@pytest.mark.parametrize("kind", ["window", "recurrent"])
+def test_checkpoints_behind_a_parting_do_not_come_back(kind: str) -> None:
+    bench = Bench(backend(kind), keeping=RAM)
+    ask(bench, 1, A, 30)
+    ask(bench, 2, B)
+    with patch.object(prefix, "STRANGER_MIN", 16):
+        other = A[: len(A) // 2] + "but then it was quite another one, and went elsewhere"
+        assert ask(bench, 3, other, 30) > 0
+        for length in (70, 85, 100):
+            ask(bench, length, other[:length] + "?")
+
+
 def test_no_more_checkpoints_than_allowed() -> None:
     bench = Bench(
         backend("recurrent"), keeping=Keeping(ram_bytes=1 << 20, checkpoint_step=1, n_checkpoints=2)
@@ -110,7 +122,7 @@ WORDS = st.sampled_from(["alpha beta ", "gamma ", "delta epsilon zeta ", "eta th
 PROMPTS = st.lists(WORDS, min_size=1, max_size=9).map("".join)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     kind=st.sampled_from(["all", "window", "recurrent"]),
     rounds=st.lists(

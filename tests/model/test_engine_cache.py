@@ -51,3 +51,19 @@ def test_a_prompt_behind_the_window_goes_on_from_a_checkpoint(gemma: Path) -> No
         assert 512 <= end.timings.cached_tokens <= 600
         fresh, _ = engine.ask(parted, 8, cache_prompt=False)
         assert text == fresh
+
+
+def test_what_is_behind_a_lost_piece_is_moved(smollm2: Path) -> None:
+    sentence = "The sky is blue and the grass is green. "
+    head, gone = (
+        "This is a text about colours.\n",
+        "It was written long ago by somebody who had seen them all.\n",
+    )
+    with live(smollm2, n_ctx=1024, n_parallel=1) as engine:
+        engine.ask(head + gone + sentence * 14, 1)
+        text, end = engine.ask(head + sentence * 14, 12, n_cache_reuse=32)
+        n_prompt = len(engine.engine.tokenize(head + sentence * 14))
+        assert n_prompt - 8 <= end.timings.cached_tokens < n_prompt
+        assert text.strip() in sentence * 3
+        _, end = engine.ask(head + sentence * 13 + "Or is it?", 4)
+        assert end.timings.cached_tokens < 16, "what was moved is not taken for the text as a whole"
