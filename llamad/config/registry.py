@@ -162,7 +162,12 @@ def _open_named_files(draft: Draft) -> tuple[Draft, tuple[str, ...]]:
         if setting.option.scope is not Scope.INSTANCE:
             continue
         kind, value = setting.option.kind, setting.value
-        if isinstance(kind, Text) and kind.path:
+        if isinstance(kind, Text) and kind.directory:
+            path = files.absolute(str(value))
+            if not os.path.isdir(path):
+                raise _FaultError(name, f"cannot use '{path}': there is no such directory")
+            layer[name] = replace(setting, value=path)
+        elif isinstance(kind, Text) and kind.path:
             path = files.absolute(str(value))
             identity.append(_identity(name, path))
             layer[name] = replace(setting, value=path)

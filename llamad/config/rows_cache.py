@@ -83,7 +83,7 @@ ROWS: tuple[Option, ...] = (
     ),
     Option(
         "slot-save-path",
-        Text(hint="DIR", path=True),
+        Text("DIR", may_be_empty=False, directory=True),
         "directory for what slots remember (POST /slots/ID?action=save, restore, erase)",
         _ALL,
         _KEEPING,

@@ -184,11 +184,12 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Any text; `may_be_empty` decides on the empty one. `path` marks names of files."""
+    """Any text; `may_be_empty` decides on the empty one. `path` marks names of files, `directory` those of directories."""
 
     hint: str = "TEXT"
     may_be_empty: bool = True
     path: bool = False
+    directory: bool = False
 
     def parse(self, text: str) -> str:
         if not text and not self.may_be_empty:

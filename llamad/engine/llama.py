@@ -57,15 +57,15 @@ log = logging.getLogger(__name__)
 # ggml_log_level, as in ggml.h: none, debug, info, warn, error, continued line. llama.cpp is chatty at its info level.
 _LOG_LEVELS = (logging.DEBUG, logging.DEBUG, logging.DEBUG, logging.WARNING, logging.ERROR, logging.DEBUG)
 
-# A warning about what is so on purpose: vectors are pooled in llamad.engine.embedding.
-_EXPECTED = "model default pooling_type is"
+# Warnings about what is so on purpose: vectors are pooled in llamad.engine.embedding; room is made when it is needed.
+_EXPECTED = ("model default pooling_type is", "failed to find a memory slot")
 
 
 @lib.llama_log_callback  # type: ignore[untyped-decorator]
 def _to_log(level: int, text: bytes, aborted: int | None) -> None:
     """`aborted`: address of a backend's abort flag. What llama.cpp calls a failure while that is set was asked for."""
     line = text.decode(errors="replace").strip()
-    expected = _EXPECTED in line or (aborted and ctypes.string_at(aborted))
+    expected = any(words in line for words in _EXPECTED) or (aborted and ctypes.string_at(aborted))
     known = level < len(_LOG_LEVELS) and not expected
     if line.strip("."):
         log.log(_LOG_LEVELS[level] if known else logging.DEBUG, "%s", line)

@@ -417,3 +417,12 @@ def test_a_check_that_has_nothing_to_read_says_so(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(f"llamad.config.paths.{name}", str(tmp_path / name))
     said = check.read_files(load([], {}))
     assert said == f"nothing to read: there is no {tmp_path}/CONFIG_FILE and no {tmp_path}/PRESET_FILE\n"
+
+
+def test_a_directory_is_one_and_is_said_in_full(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "m.gguf")
+    text = f"[m]\nmodel = {model}\nslot-save-path = {tmp_path}\n"
+    assert only(presets(tmp_path, text)).options["slot-save-path"] == str(tmp_path)
+    for wrong in (model, tmp_path / "none"):
+        [problem] = presets(tmp_path, f"[m]\nmodel = {model}\nslot-save-path = {wrong}\n").registry.problems
+        assert "there is no such directory" in str(problem)
