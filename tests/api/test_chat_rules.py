@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -105,19 +105,24 @@ def test_what_a_family_writes_is_free_to_come(guide: Guide, answer: Answer, cont
     assert may_end(matcher)
 
 
+def _spoiled() -> Iterator[tuple[Answer, str]]:
+    """Answers with one word of a call changed. What llama-3 says of `now` comes after a call, where it may be text."""
+    for answer in ANSWERS:
+        for right, wrong in (("weather", "weathor"), ("city", "town"), ("now", "not")):
+            called = answer.calls and not answer.loose and right in answer.text
+            if called and (answer.family, right) != ("llama-3", "now"):
+                yield answer, answer.text.replace(right, wrong)
+
+
 @pytest.mark.parametrize("control", [False, True], ids=["marks are text", "marks are tokens"])
 @pytest.mark.parametrize(
-    "answer",
-    [each for each in ANSWERS if each.calls and not each.loose],
-    ids=lambda answer: f"{answer.family}: {answer.what}",
+    ("answer", "wrong"),
+    list(_spoiled()),
+    ids=lambda each: f"{each.family}: {each.what}" if isinstance(each, Answer) else "spoiled",
 )
-@pytest.mark.parametrize("change", [("weather", "weathor"), ("city", "town"), ("now", "not")])
 def test_a_call_that_has_begun_is_one_of_a_tool_with_its_arguments(
-    guide: Guide, answer: Answer, control: bool, change: tuple[str, str]
+    guide: Guide, answer: Answer, control: bool, wrong: str
 ) -> None:
-    wrong = answer.text.replace(*change)
-    if wrong == answer.text or (answer.family == "llama-3" and change[0] == "now"):
-        pytest.skip("it does not call that, or only after a call, where it may be text")
     spelled = spelling(answer.family, control)
     matcher = guide.compile(rules(spelled, thinking=thinking(answer)))
     ids = tokens(spelled, wrong)
