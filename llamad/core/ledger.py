@@ -69,13 +69,15 @@ class Device:
 class Holding:
     """What one process holds. `measured` is what it was last seen to use, for comparison.
 
-    `depart_by`: the process is gone, and what it held is given back when the device shows it, or then.
+    `depart_by`: the process is gone, and what it held is given back when the device shows it, or then. `looked_for`: a
+    look at the devices has begun since its end; an earlier one may show what was before the process took it.
     """
 
     model: str
     amounts: dict[str, int]
     measured: dict[str, int]
     depart_by: float | None = None
+    looked_for: bool = False
 
 
 class Ledger:
@@ -109,8 +111,13 @@ class Ledger:
             else:
                 device.margin = margin
 
-    def read(self, readings: Iterable[DeviceReading], *, settled: bool, now: float) -> None:
-        """Correct the books by what the devices show.
+    def look(self) -> None:
+        """A look at the devices begins; what it shows is told by `read`."""
+        for holding in self._held.values():
+            holding.looked_for = holding.depart_by is not None
+
+    def read(self, readings: Iterable[DeviceReading], *, settled: bool, asked: bool, now: float) -> None:
+        """Correct the books by what the devices show: in the look that has begun last if `asked`, else just now.
 
         Where a device does not tell processes apart, what we promised stands for what we use; while a process is
         loading (`settled` is False) that is not yet true, and the last figure for `external` is kept, or raised by what
@@ -119,6 +126,8 @@ class Ledger:
         if self.margin is None:
             return
         self.read_at = now
+        if not asked:
+            self.look()
         others = {r.name: self._read_device(r, settled=settled) for r in readings}
         for child in [child for child, holding in self._held.items() if holding.depart_by is not None]:
             self._depart(child, others, now)
@@ -163,7 +172,8 @@ class Ledger:
         kept = {
             name: amount
             for name, amount in holding.amounts.items()
-            if now < holding.depart_by and not self._shown(name, amount, others.get(name))
+            if now < holding.depart_by
+            and not (holding.looked_for and self._shown(name, amount, others.get(name)))
         }
         self.replace(child, kept)
         if not kept:

@@ -67,6 +67,7 @@ def _books_fresh(s: SchedulerState, now: float) -> bool:
         return True
     if not s.reading:
         s.reading, s.asked_unsettled = True, not s.settled
+        s.ledger.look()
         s.emit(ReadMemory())
     return False
 

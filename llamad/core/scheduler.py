@@ -155,9 +155,9 @@ class Scheduler:
 
     def _read_memory(self, event: e.MemoryRead, now: float) -> None:
         s = self.state
-        settled = s.settled and not (s.reading and s.asked_unsettled)
-        s.reading = False
-        s.ledger.read(event.readings, settled=settled, now=now)
+        asked, s.reading = s.reading, False
+        settled = s.settled and not (asked and s.asked_unsettled)
+        s.ledger.read(event.readings, settled=settled, asked=asked, now=now)
 
     # ---- reading
 

@@ -416,3 +416,24 @@ def test_a_drain_that_goes_on_for_another_says_for_whom() -> None:
     assert [note.numbers["wanting"] for note in d.seen(a.Note) if note.kind == "drain"] == ["c"]
     d.release(running)
     assert [note.text for note in d.seen(a.Note)] == ["drained to make room for 'c', which has waited 12 s"]
+
+
+def test_a_look_from_before_an_end_does_not_show_that_its_memory_has_come_back() -> None:
+    m = SlowToLook("a", "b", takes={"a": (0, 20), "b": (0, 20)})
+    m.loaded("b")
+    m.unload("b")
+    m.exit("b")
+    m.loaded("a")
+    m.looks = False
+    m.wait(1)
+    m.ask("b")
+    seen_while_a_had_nothing = (
+        DeviceReading("host", 32 * GIB, 32 * GIB),
+        DeviceReading("gpu", 24 * GIB, 24 * GIB, ((m.child("a"), 0),)),
+    )
+    m.exit("a", signal=9)
+    m.step(e.MemoryRead(seen_while_a_had_nothing))
+    assert m.spawned() == []
+    m.looks = True
+    m.wait(1)
+    assert m.state("b") is State.LOADING, "the next look has begun after it"

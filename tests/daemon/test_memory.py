@@ -247,7 +247,7 @@ class Machine:
         self.memory.read()
         event = self.events.pop()
         assert isinstance(event, MemoryRead)
-        self.ledger.read(event.readings, settled=settled, now=self.clock.now)
+        self.ledger.read(event.readings, settled=settled, asked=False, now=self.clock.now)
         return self.ledger
 
 
