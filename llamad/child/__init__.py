@@ -1,4 +1,4 @@
-"""Life of the roles that a child process can have: `instance` and `scan`.
+"""Life of the roles that a child process can have: `instance`, `measure` and `scan`.
 
 A child is `python -m llamad child`. It learns its role and options from its first line on stdin, reports on what was
 its stdout, and logs to stderr (wire/child has the protocol).

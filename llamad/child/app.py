@@ -1,4 +1,4 @@
-"""The instance's Falcon application: which route is answered by whom, and errors in the OpenAI shape."""
+"""The instance's Falcon application: which route is answered by whom, and errors in the shape of the route."""
 
 from __future__ import annotations
 

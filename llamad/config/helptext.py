@@ -35,7 +35,26 @@ def help_text(prog: str = "llamad", width: int | None = None) -> str:
         "that more than the file. Instance options given here apply to every model, over its presets.",
         width,
     )
-    return "\n".join([*head, *_groups(width), *foot]) + "\n"
+    return "\n".join([*head, *_groups(width), *foot, "", *_refused(width)]) + "\n"
+
+
+def _refused(width: int) -> list[str]:
+    """Options of llama-server that the table knows only to refuse them, by their first names."""
+    names = ", ".join(row.name for row in options.ROWS if not row.help)
+    return [
+        *textwrap.wrap(
+            "Options of llama-server that llamad cannot honour yet. They are refused, not ignored, except with a value "
+            "that asks for what happens anyway:",
+            width,
+        ),
+        *textwrap.wrap(
+            names,
+            width,
+            initial_indent=" " * _INDENT,
+            subsequent_indent=" " * _INDENT,
+            break_on_hyphens=False,
+        ),
+    ]
 
 
 def _groups(width: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Start documents of children, see ARCHITECTURE 3.1. Pure."""
+"""Start documents of children, see ARCHITECTURE 4.1. Pure."""
 
 from __future__ import annotations
 

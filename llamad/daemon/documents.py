@@ -1,6 +1,6 @@
 """The admin API's documents, made from views. Pure: times come in as arguments, nothing is looked up.
 
-Shapes: ARCHITECTURE 3.3. Field names and the words of `status.value` are llama.cpp's router's; ours are under `llamad`.
+Shapes: ARCHITECTURE 4.3. Field names and the words of `status.value` are llama.cpp's router's; ours are under `llamad`.
 """
 
 from __future__ import annotations

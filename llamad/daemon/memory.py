@@ -90,7 +90,7 @@ class Memory:
             self._timer = None
 
     def learn(self, devices: Iterable[Any]) -> bool:
-        """Take what a measure child told of its devices (ARCHITECTURE 3.1); whether any is new.
+        """Take what a measure child told of its devices (ARCHITECTURE 4.1); whether any is new.
 
         What is no device is left out. A new one is on the books when it was read once.
         """

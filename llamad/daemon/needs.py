@@ -47,7 +47,7 @@ class Measured:
 
 
 def read_measured(document: Any) -> Measured | None:
-    """Of such a document, or of the payload of `measured` (ARCHITECTURE 3.1). None: it is neither."""
+    """Of such a document, or of the payload of `measured` (ARCHITECTURE 4.1). None: it is neither."""
     if not isinstance(document, dict):
         return None
     minimum, maximum = (choice_totals(document.get(end)) for end in ("minimum", "maximum"))

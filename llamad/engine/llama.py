@@ -1,4 +1,4 @@
-"""llama.cpp through the low-level functions of llama-cpp-python: the only file that knows them.
+"""A model and its context, through the low-level functions of llama-cpp-python.
 
 How it is done, and why:
 

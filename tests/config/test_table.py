@@ -189,6 +189,12 @@ def test_help_shows_every_option_with_its_default() -> None:
             assert f"(default: {row.default_text or row.kind.render(row.default)})" in words
 
 
+def test_help_names_what_is_refused() -> None:
+    _, _, refused = " ".join(help_text(width=100).split()).partition("happens anyway: ")
+    assert refused.split(", ") == [row.name for row in options.ROWS if row not in SHOWN]
+    assert "control-vector" in refused
+
+
 @pytest.mark.parametrize(
     ("spelling", "suggestion"),
     [
