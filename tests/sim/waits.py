@@ -34,6 +34,9 @@ class Waits:
         self.longest_calm_s = 0.0
         """The longest that an entry of the queue has waited in a calm world, and what it may."""
         self._since: dict[str, float] = {}
+        self._wanted_before: dict[str, float] = {}
+        """Since when somebody had waited for each model when the last step was over: who joins the queue in the very step
+        in which they give up has their age."""
         self._joined: dict[str, float] = {}
         self._ranks: dict[str, tuple[float, float]] = {}
         """Of entries of the queue: since when they stand there, and when they would have come had all the same priority."""
@@ -45,10 +48,14 @@ class Waits:
 
     def since(self, model: str) -> float:
         """Since when it has been in the queue, or somebody has waited for it."""
+        now = self.p.w.now
+        known = (self._since.get(model, now), self._wanted_before.get(model, now))
+        return min(*known, self._wanted_since(model))
+
+    def _wanted_since(self, model: str) -> float:
         waiters = self.p.w.clients.waiters(model)
         asked_at = [lease.asked_at for lease in waiters] + self.p.load_orders(model)
-        oldest = min(asked_at, default=self.p.w.now)
-        return min(oldest, self._since.get(model, self.p.w.now))
+        return min(asked_at, default=self.p.w.now)
 
     def bound_s(self) -> float:
         """For an entry of the queue of a calm world: its own time, those whom priority lets pass, all others' turns."""
@@ -161,6 +168,7 @@ class Waits:
             )
             self._since[name] = since[name] if name in since else self.since(name)
             self._joined[name] = joined.get(name, now)
+        self._wanted_before = {name: self._wanted_since(name) for name in self.p.w.names}
         self.p.require(
             bool(state.queue or state.stopping) or not state.draining, f"{[*state.draining]} drain for nobody"
         )
