@@ -11,9 +11,9 @@ import hashlib
 import importlib.metadata
 import os
 import tempfile
-import zipfile
 from functools import cached_property
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -63,28 +63,35 @@ class SlotFiles:
 
     def load(self, name: str) -> tuple[SlotState, int]:
         """A state, and the size of its file. Raises RequestError for one that is none, or another model's."""
-        path = self._directory / checked_name(name)
         try:
-            with np.load(path, allow_pickle=False) as archive:
-                mark, adapters = str(archive["mark"]), archive["adapters"]
-                if mark != self._mark:
-                    raise _useless(
-                        name, "it is of another model, or was saved with other settings or another version"
-                    )
-                state = SlotState(
-                    tuple(archive["tokens"].tolist()),
-                    int(archive["n_exact"]),
-                    tuple((int(id), float(scale)) for id, scale in adapters),
-                    archive["data"],
-                )
-            return state, path.stat().st_size
+            with (self._directory / checked_name(name)).open("rb") as file:
+                return self._read(name, file), file.seek(0, os.SEEK_END)
         except FileNotFoundError:
             raise NotFoundError(
                 f"cannot restore {name!r}: there is no such file", kind="slot-file-not-found"
             ) from None
+        except IsADirectoryError:
+            raise _useless(name, "it is a directory") from None
         except OSError as error:
             raise LlamadError(f"cannot restore {name!r}: {error.strerror}", kind="slot-file") from error
-        except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+
+    def _read(self, name: str, file: BinaryIO) -> SlotState:
+        try:
+            with np.load(file, allow_pickle=False) as archive:
+                if str(archive["mark"]) != self._mark:
+                    raise _useless(
+                        name, "it is of another model, or was saved with other settings or another version"
+                    )
+                return SlotState(
+                    tuple(archive["tokens"].tolist()),
+                    int(archive["n_exact"]),
+                    tuple((int(id), float(scale)) for id, scale in archive["adapters"]),
+                    archive["data"],
+                )
+        except LlamadError:
+            raise
+        except Exception as error:
+            # A damaged archive shows itself in many ways: a place before the file's beginning, an unknown compression.
             raise _useless(name, "it is no whole file of a slot") from error
 
     @cached_property

@@ -55,6 +55,28 @@ def test_a_damaged_file_is_refused(files: SlotFiles, tmp_path: Path, damage: str
     assert (caught.value.status, caught.value.kind) == (400, "slot-state")
 
 
+def test_a_byte_that_is_wrong_is_noticed_wherever_it_is(files: SlotFiles, tmp_path: Path) -> None:
+    files.save("one", STATE)
+    path = tmp_path / "slots" / "one"
+    whole, n_refused = path.read_bytes(), 0
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+        try:
+            state, _ = files.load("one")
+        except RequestError as error:
+            n_refused += error.kind == "slot-state"
+        else:
+            # Some of a directory's entries say nothing of use.
+            assert (state.tokens, bytes(state.data)) == (STATE.tokens, bytes(STATE.data))
+    assert n_refused > len(whole) * 0.8
+
+
+def test_a_directory_is_no_file(files: SlotFiles, tmp_path: Path) -> None:
+    (tmp_path / "slots" / "one").mkdir()
+    with pytest.raises(RequestError, match="directory"):
+        files.load("one")
+
+
 def test_what_is_not_there(files: SlotFiles) -> None:
     with pytest.raises(LlamadError) as caught:
         files.load("one")
