@@ -52,13 +52,13 @@ def status_document(view: ModelView, spec: ModelSpec) -> dict[str, Any]:
     status: dict[str, Any] = {"value": view.state, "args": list(spec.args), "preset": spec.preset}
     if view.failed:
         status["failed"] = True
-        status["exit_code"] = _exit_code(view)
+        status["exit_code"] = exit_code_of(view)
     if view.state == "loading":
         status["progress"] = round(view.progress, 3)
     return status
 
 
-def _exit_code(view: ModelView) -> int | None:
+def exit_code_of(view: ModelView) -> int | None:
     """As a shell shows it: 128 + n for a signal."""
     return 128 + view.signal if view.signal is not None else view.exit_code
 

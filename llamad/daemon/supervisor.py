@@ -36,6 +36,7 @@ from llamad.daemon.kernel import Kernel
 from llamad.daemon.leases import LeaseServer
 from llamad.daemon.listeners import InstanceLock, Listener
 from llamad.daemon.loop import Loop
+from llamad.daemon.model_feed import ModelFeed
 from llamad.daemon.monitor import Instance, Monitor, remove_quietly
 from llamad.daemon.proxy import Front, FrontState
 from llamad.daemon.readiness import HealthProbe
@@ -113,6 +114,8 @@ class Supervisor:
         self._monitor.tell_counts(self._tallies.counted)
         self._clients = Clients(self._loop.now)
         self._announcer = Announcer(self._loop, self._driver, self._notifier)
+        self._feed = ModelFeed(self._loop, lambda: self._driver.view().models, self._is_listed)
+        self._monitor.tell(self._feed)
         self._stopper = Stopper(
             self._loop,
             post,
@@ -207,7 +210,10 @@ class Supervisor:
         )
         pins = PinRoutes(models, self._resources.pins, self._tickets)
         why = WhyRoutes(self._loop, self._driver, models, self._decisions)
-        router = Router([*models.routes(), *status.routes(), *pins.routes(), *why.routes()])
+        # The first match counts: /models/ takes any name, so what is fixed comes before it.
+        router = Router(
+            [*self._feed.routes(), *models.routes(), *status.routes(), *pins.routes(), *why.routes()]
+        )
         may_manage = self._clients.may_manage
         self._admin = AdminServer(self._loop, kernel, listener, router.handle, gid, may_manage)
 
@@ -244,6 +250,7 @@ class Supervisor:
         self._announcer.note(note)
         self._decisions.note(note)
         self._tallies.note(note)
+        self._feed.note(note)
 
     def _path(self, name: str) -> str:
         return os.path.join(self._settings.runtime_dir, name)
@@ -325,6 +332,7 @@ class Supervisor:
         self._decisions.keep(names)
         self._tallies.keep(names)
         self._resources.configured(settings)
+        self._feed.reloaded()
 
     def _policy_changed(self) -> None:
         policy = self._clients.policy
@@ -339,6 +347,10 @@ class Supervisor:
 
     def _spec_of(self, name: str) -> ModelSpec | None:
         return self._reloader.spec(self._driver.resolve(name) or name)
+
+    def _is_listed(self, name: str) -> bool:
+        spec = self._reloader.spec(name)
+        return spec is not None and not spec.unlisted
 
     def _first_scan_done(self, outcome: Changes | LlamadError) -> None:
         if self._announcer.stopping:
@@ -368,6 +380,7 @@ class Supervisor:
     def _stop_begun(self) -> None:
         served = self._front is not None
         self._announcer.stop("stopping: running requests may finish" if served else "stopping")
+        self._feed.close()
         if self._probe is not None:
             self._probe.stop()
         # The workers take nobody in from now on: without our copies who comes is turned away instead of left waiting.
