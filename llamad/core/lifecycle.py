@@ -221,10 +221,11 @@ def stop(s: SchedulerState, model: Model, reason: str, now: float, *, hard: bool
     model.drain = None
     s.leaving[model.name] = None
     s.stirred = True
-    if wanting := s.draining.pop(model.name, ""):
-        s.evicting[model.name] = wanting
+    wanting = _for_whom(s.draining.pop(model.name, ""))
+    if wanting:
+        s.evicting[model.name] = wanting["wanting"]
     _clear_process_marks(s, model)
-    s.note("stop", model.name, reason, child=model.child, leases=len(model.leases))
+    s.note("stop", model.name, reason, child=model.child, leases=len(model.leases), **wanting)
     if loading or hard:
         model.stop_stage = StopStage.KILLED
         s.emit(Kill(model.child))
@@ -267,8 +268,7 @@ def drain(s: SchedulerState, model: Model, why: Drain, cause: str, now: float, *
     else:
         s.draining.pop(model.name, None)
     if not model.idle:
-        numbers = {"wanting": wanting} if wanting else {}
-        s.note("drain", model.name, f"drains {cause}", leases=len(model.leases), **numbers)
+        s.note("drain", model.name, f"drains {cause}", leases=len(model.leases), **_for_whom(wanting))
     settle(s, model, now)
 
 
@@ -360,6 +360,11 @@ def answer_unloads(s: SchedulerState, model: Model) -> None:
     for ticket in model.unload_tickets:
         s.emit(AnswerTicket(ticket.number))
     model.unload_tickets.clear()
+
+
+def _for_whom(wanting: str) -> dict[str, str]:
+    """What a note says of it."""
+    return {"wanting": wanting} if wanting else {}
 
 
 def _clear_process_marks(s: SchedulerState, model: Model) -> None:

@@ -84,7 +84,7 @@ class Waits:
 
     def noted(self, action: a.Note) -> None:
         match action.kind:
-            case "drain" | "evict" if wanting := action.numbers.get("wanting"):
+            case "drain" | "evict" | "stop" if wanting := action.numbers.get("wanting"):
                 self._ways[action.model] = str(wanting)
             case "drain" | "drain-lifted" | "exited":
                 self._ways.pop(action.model, None)
