@@ -21,21 +21,21 @@ from dataclasses import dataclass, replace
 class Need:
     """One busy slot: `n_past` tokens are in the memory and `n_pending` (>= 1) follow.
 
-    `n_tail`: the last so many pending tokens must not share a step with those before them. `n_drafted`: tokens that may
-    follow on the last pending one, drafted.
+    `tails`: the last so many pending tokens must not share a step with those before them, for each of these numbers.
+    `n_drafted`: tokens that may follow on the last pending one, drafted.
     """
 
     slot: int
     n_past: int
     n_pending: int
     generating: bool
-    n_tail: int = 0
+    tails: tuple[int, ...] = ()
     n_drafted: int = 0
 
     @property
     def wanted(self) -> int:
         """Tokens that the next step may evaluate."""
-        return self.n_pending - self.n_tail if self.n_pending > self.n_tail else self.n_pending
+        return self.n_pending - max((tail for tail in self.tails if tail < self.n_pending), default=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,7 +137,7 @@ class Pool:
                 n_past=len(slot.cached),
                 n_pending=slot.n_pending,
                 generating=slot.state is State.GENERATING,
-                n_tail=max(self._recall.n_tail, int(slot.task.repeatable)),
+                tails=(self._recall.n_tail, int(slot.task.repeatable)),
                 n_drafted=len(drafts.get(slot.id, ())),
             )
             for slot in self.busy

@@ -111,6 +111,9 @@ class Recall:
         self._prune(slot)
         if not self.n_tail or slot.n_exact < n_past or any(each.n_past >= n_past for each in known):
             return
+        if slot.n_pending < self.n_tail:
+            # In the last few tokens, which the next turn may lack.
+            return
         since = n_past - max((each.n_past for each in known), default=0)
         if slot.n_pending > self.n_tail and since < max(1, self._keeping.checkpoint_step):
             return

@@ -18,7 +18,8 @@ def needs(draw: st.DrawFn) -> list[Need]:
     for slot in range(draw(st.integers(0, 16))):
         generating = draw(st.booleans())
         pending = 1 if generating else draw(st.integers(1, 200))
-        result.append(Need(slot, draw(st.integers(0, 500)), pending, generating, draw(st.booleans())))
+        tails = draw(st.sampled_from([(), (0, 0), (0, 1), (4, 0), (4, 1)]))
+        result.append(Need(slot, draw(st.integers(0, 500)), pending, generating, tails))
     return result
 
 
@@ -44,11 +45,20 @@ def test_a_plan_keeps_its_promises(needs: list[Need], n_batch: int, beside: int)
 
 
 @given(needs(), st.integers(1, 100))
-def test_repeatable_prompts_end_in_a_step_of_their_own(needs: list[Need], n_batch: int) -> None:
+def test_a_tail_shares_no_step_with_what_is_before_it(needs: list[Need], n_batch: int) -> None:
     by_slot = {need.slot: need for need in needs}
     for share in plan(needs, n_batch, n_batch):
-        if share.logits and by_slot[share.slot].n_tail:
-            assert share.count == 1
+        need = by_slot[share.slot]
+        assert not any(need.n_pending - share.count < tail < need.n_pending for tail in need.tails)
+
+
+def test_what_is_repeatable_ends_in_a_step_of_its_own_behind_a_checkpoint() -> None:
+    pending, counts = 70, []
+    while pending:
+        (share,) = plan([Need(0, 70 - pending, pending, False, (4, 1))], N_BATCH, N_BATCH)
+        counts.append(share.count)
+        pending -= share.count
+    assert counts == [64, 2, 3, 1]
 
 
 @given(st.lists(st.integers(1, 50), max_size=12), st.integers(0, 200))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from llamad.engine.keeping import Keeping
+from llamad.engine.vocabulary import SamplingParams, Text, Wanted
 from tests.engine.live import live
 from tests.model.generated import generated
 
@@ -40,6 +41,24 @@ def test_conversations_that_take_turns_in_one_slot(name: str, request: pytest.Fi
         assert all(
             end.timings.cached_tokens >= len(each) - 4 for each, (_, end) in zip(tokens, again, strict=True)
         )
+
+
+@pytest.mark.parametrize("name", ["gemma", "jamba"])
+def test_a_seeds_likelihoods_are_the_same_whatever_of_the_prompt_is_remembered(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    path: Path = request.getfixturevalue(name) if name == "gemma" else generated(name)
+    with live(path, keeping=RAM, n_ctx=512, n_parallel=1) as engine:
+        said: list[Text] = []
+        engine.on_text = said.append
+        one, other = (engine.engine.tokenize(prompt)[:70] for prompt in prompts(30)[:2])
+        ends = [
+            engine.ask(tokens, 1, sampling=SamplingParams(seed=7), wanted=Wanted(3))[1]
+            for tokens in (one, one, one, other, one)
+        ]
+        assert all(ends[index].timings.cached_tokens >= 66 for index in (1, 2, 4))
+        likelihoods = [text.likelihoods for text in said if text.likelihoods]
+        assert likelihoods[1] == likelihoods[2] == likelihoods[4] == likelihoods[0] != likelihoods[3]
 
 
 def test_a_prompt_behind_the_window_goes_on_from_a_checkpoint(gemma: Path) -> None:
