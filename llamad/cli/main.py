@@ -20,6 +20,7 @@ from llamad.cli.commands.ps import ps
 from llamad.cli.commands.reload import reload
 from llamad.cli.commands.show import show
 from llamad.cli.commands.status import status
+from llamad.cli.commands.top import top
 from llamad.cli.commands.unload import unload
 from llamad.cli.commands.version import version
 from llamad.cli.commands.why import why
@@ -29,7 +30,7 @@ from llamad.cli.output import report_error
 from llamad.errors import LlamadError
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
-    "See what runs": (status, list_models, show, ps),
+    "See what runs": (status, list_models, show, ps, top),
     "Change what runs": (load, unload, pin, unpin, hold, reload),
     "Find out why": (why, plan, logs, events),
     "Use a model": (chat,),

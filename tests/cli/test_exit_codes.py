@@ -25,7 +25,15 @@ ASKING = [
     ("unload", "--all"),
     ("reload",),
 ]
-ASKING += [("ps",), ("logs",), ("logs", "m", "-f"), ("events",), ("version",), ("chat", "m", "--once", "hi")]
+ASKING += [
+    ("ps",),
+    ("top",),
+    ("logs",),
+    ("logs", "m", "-f"),
+    ("events",),
+    ("version",),
+    ("chat", "m", "--once", "hi"),
+]
 
 
 def invoke(*args: str) -> Result:

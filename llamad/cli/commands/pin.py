@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from llamad.cli.changes import ModelChange, change_models
 from llamad.cli.invocation import Invocation, admin_options
 from llamad.cli.names import ModelName
-from llamad.units import format_duration, parse_duration
+from llamad.cli.times import Duration
+from llamad.units import format_duration
 
 models_argument = click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=ModelName())
-
-
-class Duration(click.ParamType):
-    """Seconds, written `90`, `10m` or `2h`."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            return value if isinstance(value, float) else parse_duration(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 @click.command()
