@@ -201,6 +201,14 @@ build_rpc_backend() { # VENV
     "$1/bin/python" "$ROOT/scripts/build_rpc_backend.py" "$CACHE/rpc" >/dev/null
 }
 
+# --- what scripts/install puts in place, and scripts/uninstall takes away
+
+declare -A COMPLETIONS=(
+    [bash]=/usr/share/bash-completion/completions/llamactl
+    [zsh]=/usr/share/zsh/site-functions/_llamactl
+    [fish]=/usr/share/fish/vendor_completions.d/llamactl.fish
+)
+
 # --- packages of the system
 
 # Each argument is PROGRAM=PACKAGE. Missing ones are installed where that can be done without asking, else named.

@@ -37,3 +37,12 @@ def test_the_installation_can_be_repeated_and_keeps_configuration(box: Box) -> N
     assert "keeping your /etc/llamad/llamad.ini" in done.stdout
     assert (box.root / "etc/llamad/llamad.ini").read_text() == before
     assert box.run("stat", "-c", "%U:%G %a", "/var/lib/llamad/models").stdout.strip() == "llamad:llamad 775"
+
+
+def test_shells_find_their_completions(box: Box) -> None:
+    share = box.root / "usr/share"
+    assert "_LLAMACTL_COMPLETE=bash_complete" in (share / "bash-completion/completions/llamactl").read_text()
+    assert (share / "zsh/site-functions/_llamactl").read_text().startswith("#compdef llamactl")
+    assert (
+        "_LLAMACTL_COMPLETE=fish_complete" in (share / "fish/vendor_completions.d/llamactl.fish").read_text()
+    )
