@@ -112,7 +112,7 @@ class Rooms:
             process.measures
             or process.leaving
             or process.stopped
-            or (process.loading and model in self.p.ordered)
+            or ((process.loading or process.asleep) and model in self.p.ordered)
             or self.p.w.clients.users(process.child)
             or self.p.w.clients.waiters(model)
             or self.p.w.operators.pinned(model)
