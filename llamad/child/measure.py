@@ -11,7 +11,7 @@ bytes by device that the books have set aside for the model. The payload of `mea
      "placements": [{"devices": [DEVICE, ...], "split": [share, ...], "minimum": CHOICE, "maximum": CHOICE}],
      "chosen": CHOICE or null, "reason": why there is none     (both only with `reserved`)}
     CHOICE = {"n_ctx", "n_gpu_layers", "bytes": {DEVICE: {"weights", "kv", "compute", "projector", "draft", "adapters",
-              "prompts", "overhead", "total"}}}
+              "prompts", "rules", "overhead", "total"}}}
 
 `placements` are the ways to put the model on GPUs: all of it on one, for each, and split over all. It is there without
 `reserved`, and where there is more than one GPU and nobody has said where the model shall be (`engine.placement`); split
@@ -38,6 +38,7 @@ from llamad.engine import breakdown, fit, memory, placement
 from llamad.engine.breakdown import HOST, Device, Share
 from llamad.engine.fit import Choice, Range
 from llamad.engine.vocabulary import EngineSettings
+from llamad.engine.workshop import RULES_BYTES_PER_TOKEN
 from llamad.errors import LlamadError
 from llamad.observe import log as logs
 from llamad.wire.child import State
@@ -140,6 +141,7 @@ class _Costs:
         self._prober = prober
         self._serving = Share(
             prompts=request.prompts_bytes if prober.generates else 0,
+            rules=RULES_BYTES_PER_TOKEN * prober.n_vocab if prober.generates else 0,
             overhead=_SERVING_BYTES + _SERVING_BYTES_PER_TOKEN * prober.n_vocab,
         )
         self._known: dict[tuple[int, int], dict[str, Share]] = {}

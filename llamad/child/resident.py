@@ -25,6 +25,7 @@ from llamad.engine.keeping import Keeping
 from llamad.engine.llama import LlamaBackend
 from llamad.engine.orders import SlotOrder
 from llamad.engine.vocabulary import Adapters, EngineStats, ModelFacts, Output, Request, SlotView
+from llamad.engine.workshop import RULES_BYTES_PER_TOKEN
 from llamad.errors import LlamadError, UnavailableError
 
 # An idle engine stops at once, unless somebody's rules are still being prepared whom nobody waits for any more.
@@ -118,11 +119,13 @@ class Resident:
             loaded.end(EXIT_WITHIN_S)
 
     def held(self) -> dict[str, Share]:
-        """What the process holds now, by device."""
+        """What the process holds now, or has promised to, by device."""
         if self._loaded is not None:
             shares = memory.effective_bytes(self._loaded.backend)
-            prompts = self._keeping.ram_bytes if self.facts.generates else 0
-            return shares | {HOST: shares[HOST] + Share(prompts=prompts)}
+            if self.facts.generates:
+                rules = RULES_BYTES_PER_TOKEN * self.facts.n_vocab
+                shares[HOST] += Share(prompts=self._keeping.ram_bytes, rules=rules)
+            return shares
         return {HOST: Share(overhead=memory.resident_bytes("RssAnon"))}
 
     def submit(self, request: Request) -> None:

@@ -11,6 +11,7 @@ The yardstick, for predictions and for what really happened alike:
 * `draft` is what a draft model takes in all three ways.
 * `projector` is what one would take; the engine loads none yet.
 * `prompts` is what states of prompts may take of the host's memory (`cache-ram`): a promise, all of it from the start.
+* `rules` is what the vocabulary takes once it is prepared for schemas, grammars and tools: a promise, too.
 
 Devices are named as ggml names them; whatever is in the machine's own memory is `host`, under whatever name.
 """
@@ -34,6 +35,7 @@ class Share:
     draft: int = 0
     adapters: int = 0
     prompts: int = 0
+    rules: int = 0
     overhead: int = 0
 
     @property

@@ -36,7 +36,9 @@ def test_buffers_of_a_device_are_added_up_and_the_host_is_always_there() -> None
 
 
 def test_a_share_as_a_document_has_all_purposes_and_their_total() -> None:
-    shares = with_overhead({HOST: Share(1, 2, 4, 8, 16, 32, 128), "CUDA0": Share()}, {HOST: 64, "CUDA1": 9})
+    shares = with_overhead(
+        {HOST: Share(1, 2, 4, 8, 16, 32, 128, 256), "CUDA0": Share()}, {HOST: 64, "CUDA1": 9}
+    )
     assert to_document(shares)[HOST] == {
         "weights": 1,
         "kv": 2,
@@ -46,9 +48,10 @@ def test_a_share_as_a_document_has_all_purposes_and_their_total() -> None:
         "adapters": 32,
         "overhead": 64,
         "prompts": 128,
-        "total": 255,
+        "rules": 256,
+        "total": 511,
     }
-    assert totals(shares) == {HOST: 255, "CUDA0": 0}
+    assert totals(shares) == {HOST: 511, "CUDA0": 0}
 
 
 def test_of_the_hosts_buffers_mapped_weights_and_compute_are_no_anonymous_memory() -> None:
