@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from llama_cpp import llama_cpp as lib
 
-from llamad.engine import checks, placement
+from llamad.engine import checks, openmp, placement
 from llamad.engine.backend import Entry, Outcome
 from llamad.engine.batch import Batch
 from llamad.engine.chain import Samplers
@@ -100,6 +100,7 @@ def load(settings: EngineSettings, progress: Callable[[float], None] = lambda _:
         if not backend.warm_up():
             backend.close()
             raise complaints.failure(f"{doing}: no first evaluation")
+        openmp.let_go()  # another thread will evaluate
     return backend
 
 
