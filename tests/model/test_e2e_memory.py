@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import random
+import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,8 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
+from tests.conftest import wait_until
 from tests.harness import Document, Llamad, UnixConnection
 
 pytestmark = pytest.mark.model
@@ -155,3 +160,77 @@ def test_what_is_held_is_what_the_process_has(daemon: Llamad, sizes: Sizes) -> N
     assert memory["measured_bytes"] == memory["held_bytes"] + memory["discrepancy_bytes"]
     assert 0.2 < memory["measured_bytes"] / memory["held_bytes"] < 1.5
     assert daemon.admin("GET", "/plan/gemma")["outcome"] == "measures"
+
+
+def test_after_a_hundred_kills_stops_and_unloads_the_books_equal_what_lives(text: str, sizes: Sizes) -> None:
+    rng = random.Random(7)
+    presets = text.replace("np = 4", "np = 4\nstop-timeout = 1")
+    with Llamad(presets, "--models-memory-margin", str(sizes.margin_mib), "--drain-after", "1") as daemon:
+        for model in ("smol", "gemma"):  # one that is killed while it is measured would load unchecked
+            complete(daemon, model)
+        over, stopped = threading.Event(), list[int]()
+        with sampled(daemon) as samples, ThreadPoolExecutor(4) as pool:
+            clients = [pool.submit(asks_until, daemon, over, seed) for seed in range(4)]
+            for _ in range(100):
+                harm(daemon, rng, stopped)
+                over.wait(rng.uniform(0, 0.6))  # a load takes as long: some come to an end, and the others to none
+            for pid in stopped:
+                send(pid, signal.SIGCONT)
+            over.set()
+            statuses = set().union(*(client.result(120) for client in clients))
+        assert 200 in statuses
+        assert statuses <= {200, 502, 503}, "each was answered, if only with what had gone wrong"
+        assert all(sample["held_bytes"] <= (sizes.smol + sizes.gemma) * 1.05 for sample in samples)
+        wait_until(lambda: settled(daemon), 60)
+        alive = [model for model in daemon.admin("GET", "/models")["data"] if model["llamad"]["pid"]]
+        held = {model["llamad"]["pid"]: model["llamad"]["memory"]["host"]["held_bytes"] for model in alive}
+        assert all(psutil.pid_exists(pid) for pid in held)
+        assert sorted(row["pid"] for row in daemon.ps("instance")) == sorted(held)
+        assert not daemon.ps("measure")
+        for model in alive:
+            size = sizes.smol if model["id"] == "smol" else sizes.gemma
+            assert model["llamad"]["memory"]["host"]["held_bytes"] == pytest.approx(size, rel=0.05)
+        wait_until(lambda: books(daemon)["held_bytes"] == sum(held.values()), 60)
+        for model in ("smol", "gemma"):
+            wait_until(lambda model=model: status_of(daemon, model) == 200, 60)
+
+
+def status_of(daemon: Llamad, model: str) -> int:
+    body = {"model": model, "prompt": "One, two,", "max_tokens": 2, "temperature": 0}
+    return daemon.post("/v1/completions", body).status_code
+
+
+def asks_until(daemon: Llamad, over: threading.Event, seed: int) -> set[int]:
+    """A client that goes on whatever it is told; the statuses of its answers."""
+    rng, statuses = random.Random(seed), set[int]()
+    while not over.is_set():
+        statuses.add(status_of(daemon, rng.choice(("smol", "gemma"))))
+    return statuses
+
+
+def harm(daemon: Llamad, rng: random.Random, stopped: list[int]) -> None:
+    pids = [row["pid"] for role in ("instance", "measure") for row in daemon.ps(role)]
+    what = rng.random()
+    if what < 0.3 and pids:
+        send(rng.choice(pids), signal.SIGKILL)
+    elif what < 0.5 and pids:
+        stopped.append(rng.choice(pids))
+        send(stopped[-1], signal.SIGSTOP)
+    elif what < 0.6 and stopped:
+        send(stopped.pop(), signal.SIGCONT)
+    else:
+        body = {"model": rng.choice(("smol", "gemma")), "force": rng.random() < 0.5}
+        daemon.admin("POST", "/models/unload", body)
+
+
+def send(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def settled(daemon: Llamad) -> bool:
+    status = daemon.admin("GET", "/status")
+    busy = [m for m in status["models"] if m["status"]["value"] == "loading" or m["llamad"]["stopping"]]
+    return not status["queue"] and not busy
