@@ -173,7 +173,9 @@ def test_after_a_hundred_kills_stops_and_unloads_the_books_equal_what_lives(text
             clients = [pool.submit(asks_until, daemon, over, seed) for seed in range(4)]
             for _ in range(100):
                 harm(daemon, rng, stopped)
-                over.wait(rng.uniform(0, 0.6))  # a load takes as long: some come to an end, and the others to none
+                over.wait(
+                    rng.uniform(0, 0.6)
+                )  # a load takes as long: some come to an end, and the others to none
             for pid in stopped:
                 send(pid, signal.SIGCONT)
             over.set()
