@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -52,12 +53,7 @@ class Conversation:
 
 def parse_conversation(fields: Fields) -> Conversation:
     """`messages` and what goes with them. A last message of the assistant is a begun answer, as in llama-server."""
-    messages = fields.array("messages")
-    if not messages:
-        raise fields.wrong("messages", "an array of at least one message", messages)
-    if len(messages) > MESSAGES_MAX:
-        raise fields.wrong("messages", f"at most {MESSAGES_MAX} messages", messages)
-    parsed = [_message(f"messages[{index}]", message) for index, message in enumerate(messages)]
+    parsed = [_message(message) for message in message_fields(fields)]
     begun = _take_begun(parsed)
     thinking, variables = parse_thinking(fields)
     return Conversation(
@@ -71,10 +67,16 @@ def parse_conversation(fields: Fields) -> Conversation:
     )
 
 
-def _message(where: str, message: object) -> Message:
-    if not isinstance(message, dict):
-        raise wrong_field(where, "an object with role and content", message)
-    fields = Fields(message, where)
+def message_fields(fields: Fields) -> Iterator[Fields]:
+    """The messages of a request, OpenAI's or Anthropic's: one at least."""
+    messages = fields.array("messages")
+    if not messages:
+        raise fields.wrong("messages", "an array of at least one message", messages)
+    each = "an object with role and content"
+    return fields.objects("messages", messages, MESSAGES_MAX, nouns="messages", each=each)
+
+
+def _message(fields: Fields) -> Message:
     role = fields.text("role", "")
     if not role:
         raise fields.wrong("role", "a string", fields.raw("role"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from llamad.api.json_body import json_type
@@ -69,6 +69,18 @@ class Fields:
         if value is None or isinstance(value, list):
             return value
         raise self.wrong(name, "an array", value)
+
+    def objects(
+        self, name: str, values: Sequence[Any], most: int, *, nouns: str, each: str
+    ) -> Iterator[Fields]:
+        """The objects in the array `values` of this field, of which there are `most` at the most. `each`: what one is."""
+        if len(values) > most:
+            raise self.wrong(name, f"at most {most} {nouns}", values)
+        for index, value in enumerate(values):
+            where = self.path(f"{name}[{index}]")
+            if not isinstance(value, dict):
+                raise wrong_field(where, each, value)
+            yield Fields(value, where)
 
     def nested(self, name: str) -> Fields:
         """The object under `name`, empty if absent."""

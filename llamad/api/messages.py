@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from llamad.api.conversation import MESSAGES_MAX, Conversation, Message, parse_conversation
+from llamad.api.conversation import Conversation, Message, message_fields, parse_conversation
 from llamad.api.fields import Fields, wrong_field
 from llamad.api.fragments import answered, called, joined, said, thought
 from llamad.api.generation import Generation
@@ -123,16 +123,8 @@ def _fragments(fields: Fields) -> Iterator[Message]:
     system = fields.raw("system")
     if system not in (None, "", []):
         yield said("system", *map(_unstamped, _texts(fields, "system")))
-    messages = fields.array("messages")
-    if not messages:
-        raise fields.wrong("messages", "an array of at least one message", messages)
-    if len(messages) > MESSAGES_MAX:
-        raise fields.wrong("messages", f"at most {MESSAGES_MAX} messages", messages)
-    for index, message in enumerate(messages):
-        where = fields.path(f"messages[{index}]")
-        if not isinstance(message, dict):
-            raise wrong_field(where, "an object with role and content", message)
-        yield from _message(Fields(message, where))
+    for message in message_fields(fields):
+        yield from _message(message)
 
 
 def _message(fields: Fields) -> Iterator[Message]:

@@ -107,13 +107,8 @@ def _fragments(fields: Fields) -> Iterator[Message]:
         return
     if not isinstance(items, list) or not items:
         raise fields.wrong("input", "a string or an array of at least one item", items)
-    if len(items) > MESSAGES_MAX:
-        raise fields.wrong("input", f"at most {MESSAGES_MAX} items", items)
-    for index, item in enumerate(items):
-        where = fields.path(f"input[{index}]")
-        if not isinstance(item, dict):
-            raise wrong_field(where, "an object", item)
-        yield from _item(Fields(item, where))
+    for item in fields.objects("input", items, MESSAGES_MAX, nouns="items", each="an object"):
+        yield from _item(item)
 
 
 def _item(item: Fields) -> Iterator[Message]:
