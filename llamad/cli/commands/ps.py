@@ -27,15 +27,22 @@ def ps(invocation: Invocation) -> None:
         print_table(HEADINGS, [_row(process) for process in document.get("processes") or []], wide=("MODEL",))
 
 
-def _row(process: Document) -> list[str]:
-    stats = process.get("stats") or {}
-    counters = [str(stats.get(name, NOTHING)) for name in ("slots_busy", "queued", "predicted_tokens")]
+def identity(process: Document) -> list[str]:
+    """Who a process is, and its resident memory: the cells of its first five columns."""
     return [
         str(process.get("pid", NOTHING)),
         str(process.get("role") or NOTHING),
         str(process.get("model") or NOTHING),
         str(process.get("state") or NOTHING),
         size(process.get("rss_bytes")),
+    ]
+
+
+def _row(process: Document) -> list[str]:
+    stats = process.get("stats") or {}
+    counters = [str(stats.get(name, NOTHING)) for name in ("slots_busy", "queued", "predicted_tokens")]
+    return [
+        *identity(process),
         duration(process.get("cpu_s")),
         duration(process.get("uptime_s")),
         *counters,

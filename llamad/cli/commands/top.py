@@ -10,9 +10,10 @@ from collections.abc import Iterable
 import click
 
 from llamad.cli.client import Document
+from llamad.cli.commands.ps import identity
 from llamad.cli.invocation import Invocation, admin_options
 from llamad.cli.output import print_line_document, print_table
-from llamad.cli.text import NOTHING, size
+from llamad.cli.text import NOTHING
 from llamad.cli.times import Duration
 
 EVERY_S_MIN = 0.1
@@ -86,11 +87,7 @@ def _row(process: Document) -> list[str]:
     stats, rates = process.get("stats") or {}, process["rates"]
     cpu = rates["cpu"]
     return [
-        str(process.get("pid", NOTHING)),
-        str(process.get("role") or NOTHING),
-        str(process.get("model") or NOTHING),
-        str(process.get("state") or NOTHING),
-        size(process.get("rss_bytes")),
+        *identity(process),
         NOTHING if cpu is None else f"{cpu:.0%}",
         *(str(stats.get(name, NOTHING)) for name in ("slots_busy", "queued")),
         *(NOTHING if rates[name] is None else f"{rates[name]:.1f}" for name in COUNTERS),
