@@ -221,11 +221,10 @@ def stop(s: SchedulerState, model: Model, reason: str, now: float, *, hard: bool
     model.drain = None
     s.leaving[model.name] = None
     s.stirred = True
-    wanting = _for_whom(s.draining.pop(model.name, ""))
-    if wanting:
-        s.evicting[model.name] = wanting["wanting"]
+    if wanting := s.draining.pop(model.name, ""):
+        s.evicting[model.name] = wanting
     _clear_process_marks(s, model)
-    s.note("stop", model.name, reason, child=model.child, leases=len(model.leases), **wanting)
+    s.note("stop", model.name, reason, child=model.child, leases=len(model.leases), **_for_whom(wanting))
     if loading or hard:
         model.stop_stage = StopStage.KILLED
         s.emit(Kill(model.child))
