@@ -60,10 +60,6 @@ class Notifier:
     def status(self, text: str) -> None:
         self._send(f"STATUS={text}")
 
-    def extend_timeout(self, seconds: float) -> None:
-        """Starting or stopping takes this long from now on, and that is no hang."""
-        self._send(f"EXTEND_TIMEOUT_USEC={int(seconds * 1e6)}")
-
     def watchdog(self) -> None:
         self._send("WATCHDOG=1")
 

@@ -11,9 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-TYPES = ("ngram-simple", "ngram-map-k", "ngram-mod", "draft-simple")
-"""llama-server's names of those that there are here."""
-
 DRAFTED_MAX = 64
 """Drafted tokens of all slots in one decode call, unless one may have more."""
 

@@ -162,7 +162,7 @@ class LlamaBackend(Sequences):
             self._context = self._model = None
 
     def warm_up(self) -> bool:
-        """Evaluate one token and forget it: reads the weights into memory, starts the threads.
+        """Evaluate one token and forget it: reads the weights into memory.
 
         All adapters take part: with them the buffers are as large as they will ever be.
         """
