@@ -26,6 +26,7 @@ from llamad.engine.task import Task
 
 # The part of the shared context (one in so many) that must be free beside a request when it is started.
 _GROWTH_PART = 16
+_TO_OPEN = (State.STARTED, State.WAIT_OTHER)
 _IN_STEP = (State.PROCESSING_PROMPT, State.GENERATING)
 
 
@@ -106,13 +107,17 @@ class Pool:
         # The first of a family evaluates the prompt that all of it have.
         for slot in sorted(self.busy, key=lambda slot: slot.started_order):
             slot.used_at_step = step
+            if slot.state not in _TO_OPEN:
+                continue
             awaited = any(other.task.can_follow(slot.task) for other in self._at_prompt())
             if slot.state is State.WAIT_OTHER and not awaited:
                 slot.restart()
-            if slot.state is State.STARTED and awaited:
+            if slot.state is State.WAIT_OTHER:
+                continue
+            if awaited:
                 self._recall.forget(slot)
                 slot.wait()
-            elif slot.state is State.STARTED:
+            else:
                 n_past = self._recall.settle(slot)
                 slot.open(n_past)
                 slot.task.start(slot.id, n_past, now)
