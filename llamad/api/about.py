@@ -74,8 +74,8 @@ def slot(view: SlotView) -> dict[str, Any]:
 
 
 def _request(view: SlotView, asked: GenerateRequest) -> dict[str, Any]:
-    remaining = asked.max_tokens - view.predicted_tokens if asked.max_tokens >= 0 else -1
     busy = view.request is not None
+    remaining = asked.max_tokens - view.predicted_tokens if busy and asked.max_tokens >= 0 else -1
     return {
         "n_prompt_tokens": view.prompt_tokens + view.predicted_tokens if busy else view.cached_tokens,
         "n_prompt_tokens_processed": max(0, view.prompt_tokens - view.cached_tokens),

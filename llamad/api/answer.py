@@ -81,7 +81,8 @@ def usage(parts: Sequence[Timings]) -> dict[str, Any]:
 
 
 def timings(cost: Timings) -> dict[str, Any]:
-    """llama-server's `timings`. `prompt_n` counts what was evaluated, without the `cache_n` that was reused."""
+    """llama-server's `timings`. `prompt_n` counts what was evaluated, without the `cache_n` that was reused. The first
+    token comes with the prompt's last step, so it takes no time and the rate is of those after it."""
     evaluated = cost.prompt_tokens - cost.cached_tokens
     return {
         "cache_n": cost.cached_tokens,
@@ -90,7 +91,7 @@ def timings(cost: Timings) -> dict[str, Any]:
         **_rates("prompt", evaluated, cost.prompt_ms),
         "predicted_n": cost.predicted_tokens,
         "predicted_ms": round(cost.predicted_ms, 3),
-        **_rates("predicted", cost.predicted_tokens, cost.predicted_ms),
+        **_rates("predicted", max(0, cost.predicted_tokens - 1), cost.predicted_ms),
         **_drafts(cost),
     }
 

@@ -107,10 +107,11 @@ def _content(fields: Fields, *, optional: bool) -> str | list[dict[str, Any]]:
         return ""
     if not isinstance(content, list):
         raise fields.wrong("content", "a string or an array of parts", content)
-    return [_part(fields.path(f"content[{index}]"), part) for index, part in enumerate(content)]
+    return [text_part(fields.path(f"content[{index}]"), part) for index, part in enumerate(content)]
 
 
-def _part(where: str, part: object) -> dict[str, Any]:
+def text_part(where: str, part: object) -> dict[str, Any]:
+    """A part of a content, which is a text; RequestError for any other kind."""
     if not isinstance(part, dict):
         raise wrong_field(where, "an object with type and text", part)
     kind = part.get("type")

@@ -63,13 +63,14 @@ def _at(value: Any, names: list[str]) -> Any:
     return value
 
 
-def timings_so_far(text: Text) -> dict[str, Any]:
+def timings_so_far(text: Text | Progress) -> dict[str, Any]:
     """A `timings` member, if this request is told them all along."""
     return {} if text.timings is None else {"timings": timings(text.timings)}
 
 
 def prompt_progress(progress: Progress) -> dict[str, Any]:
-    """A `prompt_progress` member. `processed` includes the `cache`d tokens, as llama-server counts."""
+    """A `prompt_progress` member, and `timings` where they are told all along. `processed` includes the `cache`d tokens,
+    as llama-server counts."""
     return {
         "prompt_progress": {
             "total": progress.total,
@@ -77,4 +78,4 @@ def prompt_progress(progress: Progress) -> dict[str, Any]:
             "processed": progress.processed,
             "time_ms": round(progress.spent_ms),
         }
-    }
+    } | timings_so_far(progress)

@@ -1,12 +1,20 @@
-"""Prompts of the completion routes: a text, token ids, a mix of both, or several of these."""
+"""Prompts of the completion routes and inputs of the embedding routes: a text, token ids, a mix of both, an object that
+has these as `prompt_string` or texts as the parts of its `content`, or several of all these."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
+from llamad.api.conversation import text_part
 from llamad.api.fields import Fields, wrong_field
 from llamad.api.sampling import Vocabulary
+from llamad.api.unsupported import unsupported
 from llamad.errors import RequestError
 
 PROMPTS_MAX = 128
+PARTS_MAX = 10_000
+"""Of one prompt."""
 
 Prompt = tuple[str | int, ...]
 """Texts and token ids in their order. `("Hello",)` is the ordinary case."""
@@ -46,6 +54,8 @@ def _is_number(value: object) -> bool:
 def _prompt(where: str, value: object, vocabulary: Vocabulary) -> Prompt:
     if isinstance(value, str):
         return (value,)
+    if isinstance(value, dict):
+        return _of_object(where, value, vocabulary)
     if not isinstance(value, list):
         raise wrong_field(where, "a string or an array of token ids and strings", value)
     if not value:
@@ -58,6 +68,27 @@ def _prompt(where: str, value: object, vocabulary: Vocabulary) -> Prompt:
             details={"n_prompt_tokens": len(value), "n_ctx": vocabulary.n_ctx},
         )
     return tuple(_segment(where, index, part, vocabulary.n_vocab) for index, part in enumerate(value))
+
+
+def _of_object(where: str, value: dict[str, Any], vocabulary: Vocabulary) -> Prompt:
+    """llama-server's forms for prompts that may have media beside their text."""
+    if value.get("multimodal_data"):
+        raise unsupported(f"{where}.multimodal_data", "this model reads text only")
+    if "content" in value:
+        return ("".join(_part_texts(f"{where}.content", value["content"])),)
+    text = value.get("prompt_string")
+    if text is None:
+        raise wrong_field(where, "a string, an array of token ids and strings, or an object with one", value)
+    if not isinstance(text, str | list):
+        raise wrong_field(f"{where}.prompt_string", "a string or an array of token ids and strings", text)
+    return _prompt(f"{where}.prompt_string", text, vocabulary)
+
+
+def _part_texts(where: str, parts: object) -> Iterator[str]:
+    if not isinstance(parts, list) or not 0 < len(parts) <= PARTS_MAX:
+        raise wrong_field(where, f"an array of 1 to {PARTS_MAX} parts", parts)
+    for index, part in enumerate(parts):
+        yield text_part(f"{where}[{index}]", part)["text"]
 
 
 def _segment(where: str, index: int, value: object, n_vocab: int) -> str | int:

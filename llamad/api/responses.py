@@ -35,8 +35,6 @@ _REFUSED = {
             "logprobs",
             "top_logprobs",
             "n_probs",
-            "timings_per_token",
-            "return_progress",
             "return_tokens",
             "verbose",
             "response_fields",

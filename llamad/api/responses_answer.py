@@ -16,6 +16,7 @@ from typing import Any
 
 from llamad.api.answer import Head, Whole, timings
 from llamad.api.deltas import CallArguments, CallBegun, Content, Delta, Parser, Reasoning
+from llamad.api.extras import prompt_progress, timings_so_far
 from llamad.api.sse import NAMED
 from llamad.engine.vocabulary import Finished, Progress, Text, Timings
 from llamad.errors import LlamadError
@@ -58,12 +59,14 @@ class ResponsesDialect:
         )
 
     def piece(self, index: int, text: Text) -> list[Document]:
-        """More of an item, or another one."""
-        return self._numbered(self._take(text))
+        """More of an item, or another one; with timings in the last event where a request is told them all along."""
+        events = self._take(text)
+        return self._numbered([*events[:-1], events[-1] | timings_so_far(text)] if events else [])
 
     def progress(self, index: int, progress: Progress) -> list[Document]:
-        """There is no event for it, and no request that asks for it."""
-        return []
+        """Still in progress."""
+        event = {"type": "response.in_progress", "response": self._response("in_progress")}
+        return self._numbered([event | prompt_progress(progress)])
 
     def ending(self, index: int, finished: Finished) -> list[Document]:
         """What was held back, the end of the last item, and the whole response."""

@@ -7,6 +7,7 @@ text that is held back, the clock readings. What the context's memory has of it 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from llamad.engine import shift
 from llamad.engine.logprobs import Held
@@ -133,7 +134,9 @@ class Task:
         total = self._n_prompt
         if not self.request.tell_progress or self.n_predicted or processed > total:
             return None
-        return Progress(self.id, total, self.n_cached, processed, self._timings(now).prompt_ms)
+        so_far = replace(self._timings(now), prompt_tokens=processed)
+        told = so_far if self.request.tell_timings else None
+        return Progress(self.id, total, self.n_cached, processed, so_far.prompt_ms, told)
 
     def finished(self, now: float) -> Finished:
         """The last word."""

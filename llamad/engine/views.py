@@ -1,4 +1,4 @@
-"""What `/slots` shows: each slot with its request, or with what is worth knowing of the one before."""
+"""What `/slots` shows: each slot with its request, or with what the one before had asked for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from llamad.engine.slot import Slot, State
 from llamad.engine.task import Task
-from llamad.engine.vocabulary import ModelFacts, SlotView
+from llamad.engine.vocabulary import GenerateRequest, ModelFacts, SlotView
 
 
 class Views:
@@ -16,13 +16,12 @@ class Views:
     def __init__(self, facts: ModelFacts) -> None:
         self._n_ctx = facts.n_ctx_slot
         self._speculative = bool(facts.speculation)
-        self._last: dict[int, SlotView] = {}
+        self._last: dict[int, GenerateRequest] = {}
 
     def remember(self, slot: Slot[Task]) -> None:
         """The request in this slot is about to end."""
-        view = self._view(slot)
-        if view.asked is not None:
-            self._last[slot.id] = replace(view, asked=replace(view.asked, tokens=(), rules=None))
+        if slot.holder is not None:
+            self._last[slot.id] = replace(slot.holder.request, tokens=(), rules=None)
 
     def of(self, slots: Sequence[Slot[Task]]) -> list[SlotView]:
         """As of now, from any thread."""
@@ -43,7 +42,7 @@ class Views:
                 task.has_new_line,
                 self._speculative,
             )
-        idle = SlotView(
+        return SlotView(
             slot.id,
             State.IDLE.value,
             self._n_ctx,
@@ -51,14 +50,6 @@ class Views:
             0,
             len(slot.cached),
             0,
+            self._last.get(slot.id),
             speculative=self._speculative,
-        )
-        last = self._last.get(slot.id)
-        if last is None:
-            return idle
-        return replace(
-            idle,
-            predicted_tokens=last.predicted_tokens,
-            asked=last.asked,
-            has_new_line=last.has_new_line,
         )

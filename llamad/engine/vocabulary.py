@@ -224,13 +224,14 @@ class Text:
 @dataclass(frozen=True, slots=True)
 class Progress:
     """How far a prompt is: `processed` of its `total` tokens are in the memory, `cached` of them were before. Time in ms
-    since work on it began."""
+    since work on it began. `timings`: what it cost so far, if the request is told them all along."""
 
     id: int
     total: int
     cached: int
     processed: int
     spent_ms: float
+    timings: Timings | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
-from llamad.api.answer import Head, Whole
+from llamad.api.answer import Head, Whole, timings
 from llamad.api.chat import ChatDialect
 from llamad.api.generation import Generation
 from llamad.api.native import NativeDialect, PromptText, token_piece
@@ -33,8 +34,8 @@ TIMINGS = {
     "prompt_per_second": 100.0,
     "predicted_n": 5,
     "predicted_ms": 100.0,
-    "predicted_per_token_ms": 20.0,
-    "predicted_per_second": 50.0,
+    "predicted_per_token_ms": 25.0,
+    "predicted_per_second": 40.0,
 }
 PROMPT = "A prompt"
 COMMON = {"created": 1733000000, "id": "chatcmpl-1", "model": "the-alias", "system_fingerprint": "b123"}
@@ -220,3 +221,9 @@ def test_native_answers_to_one_prompt_are_an_array() -> None:
     dialect = NativeDialect(HEAD, [PromptText(10, "x")] * 2, Generation(n=2))
     documents = dialect.whole([Whole("a", BY_EOS), Whole("b", SIBLING)])
     assert [(document["index"], document["content"]) for document in documents] == [(0, "a"), (1, "b")]
+
+
+def test_a_single_token_has_no_rate() -> None:
+    rates = timings(replace(COST, predicted_tokens=1, predicted_ms=0.01))
+    assert (rates["predicted_per_token_ms"], rates["predicted_per_second"]) == (0.0, 0.0)
+    assert timings(Timings())["predicted_per_second"] == 0.0

@@ -46,6 +46,14 @@ def parse(
         ([[5, 6], [7]], ((5, 6), (7,)), ("input[0]", "input[1]")),
         (["a", [7]], (("a",), (7,)), ("input[0]", "input[1]")),
         ("", (("",),), ("input",)),
+        ({"prompt_string": "a"}, (("a",),), ("input",)),
+        ({"prompt_string": [5, "a"], "multimodal_data": []}, ((5, "a"),), ("input",)),
+        (
+            {"content": [{"type": "text", "text": "a "}, {"type": "text", "text": "b"}]},
+            (("a b",),),
+            ("input",),
+        ),
+        (["a", {"prompt_string": "b"}], (("a",), ("b",)), ("input[0]", "input[1]")),
     ],
 )
 def test_inputs(value: Any, prompts: tuple[Any, ...], names: tuple[str, ...]) -> None:
@@ -76,6 +84,11 @@ def test_who_says_content_gets_llama_cpps_document() -> None:
         ({"input": [[5], [999]]}, "input[1][0]"),
         ({"input": [[]]}, "input[0]"),
         ({"input": [-1]}, "input[0]"),
+        ({"input": {"prompt_string": 5}}, "input.prompt_string"),
+        ({"input": {"prompt_string": "x", "multimodal_data": ["AAAA"]}}, "input.multimodal_data"),
+        ({"input": [{"content": "x"}]}, "input[0].content"),
+        ({"input": {"content": []}}, "input.content"),
+        ({"input": {"content": [{"type": "image_url", "image_url": {"url": "x"}}]}}, "input.content[0].type"),
         ({"input": "x", "encoding_format": "int8"}, "encoding_format"),
         ({"input": "x", "encoding_format": 5}, "encoding_format"),
         ({"input": "x", "dimensions": 0}, "dimensions"),

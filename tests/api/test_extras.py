@@ -76,6 +76,14 @@ def test_timings_come_with_each_text_that_has_them(dialect: Dialect) -> None:
 def test_progress_counts_what_was_there_before(dialect: Dialect) -> None:
     (document,) = dialect.progress(0, Progress(7, total=10, cached=4, processed=8, spent_ms=12.6))
     assert document["prompt_progress"] == {"total": 10, "cache": 4, "processed": 8, "time_ms": 13}
+    assert "timings" not in document
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: type(dialect).__name__)
+def test_timings_come_with_progress_that_has_them(dialect: Dialect) -> None:
+    so_far = Timings(prompt_tokens=8, cached_tokens=4, prompt_ms=12.6)
+    (document,) = dialect.progress(0, Progress(7, 10, 4, 8, 12.6, so_far))
+    assert (document["timings"]["prompt_n"], document["timings"]["predicted_n"]) == (4, 0)
 
 
 def test_whole_answers_have_their_tokens_on_request_and_streams_always() -> None:

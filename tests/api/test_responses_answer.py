@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from llamad.api.answer import Head, Whole
 from llamad.api.deltas import Content, Delta, Reasoning
 from llamad.api.responses_answer import ResponsesDialect
-from llamad.engine.vocabulary import Finished, Text
+from llamad.engine.vocabulary import Finished, Progress, Text
 from llamad.errors import UnavailableError
 from tests.api.test_messages_answer import ALL, BY_EOS, COST, Scripted
 
@@ -201,3 +201,13 @@ def test_a_failure_is_raised_by_the_official_client() -> None:
     document = writer.failure(UnavailableError("cannot now", kind="sleeping"))
     assert (document["type"], document["sequence_number"], document["code"]) == ("error", 2, "sleeping")
     assert document["error"]["message"] == document["message"] == "cannot now"
+
+
+def test_telemetry_hangs_on_the_events_that_there_are() -> None:
+    writer = dialect()
+    writer.opening()
+    (progress,) = writer.progress(0, Progress(7, total=10, cached=4, processed=8, spent_ms=1.0))
+    assert (progress["type"], progress["sequence_number"]) == ("response.in_progress", 2)
+    assert progress["prompt_progress"]["processed"] == 8
+    events = [event for _ in ALL for event in writer.piece(0, Text(7, "x", timings=COST))]
+    assert all("timings" in event for event in events if event["type"].endswith(".delta"))
