@@ -25,7 +25,8 @@ Message = dict[str, Any]
 class Conversation:
     """What a chat template is given.
 
-    `prefill` is the begun answer that the model is to go on with, `thought` what it had thought before that.
+    `prefill` is the begun answer that the model is to go on with, `thought` what it had thought before that, and
+    `continued` whether the request says so in words.
     """
 
     messages: tuple[Message, ...]
@@ -35,6 +36,7 @@ class Conversation:
     toolbox: Toolbox = field(default_factory=Toolbox)
     thought: str = ""
     thinking: Thinking = field(default_factory=Thinking)
+    continued: bool = False
 
     @property
     def goes_on(self) -> bool:
@@ -55,6 +57,7 @@ def parse_conversation(fields: Fields) -> Conversation:
     """`messages` and what goes with them. A last message of the assistant is a begun answer, as in llama-server."""
     parsed = [_message(message) for message in message_fields(fields)]
     begun = _take_begun(parsed)
+    continued = _is_continued(fields, begun)
     thinking, variables = parse_thinking(fields)
     return Conversation(
         tuple(parsed),
@@ -64,7 +67,34 @@ def parse_conversation(fields: Fields) -> Conversation:
         parse_toolbox(fields),
         begun.get("reasoning_content", ""),
         thinking,
+        continued,
     )
+
+
+def _is_continued(fields: Fields, begun: Message) -> bool:
+    """`continue_final_message`, true or what of the begun answer the model goes on with; RequestError where that is not
+    begun."""
+    name = "continue_final_message"
+    wanted = fields.raw(name)
+    if wanted in (None, False):
+        return False
+    if wanted not in (True, "content", "reasoning_content"):
+        raise fields.wrong(name, 'true, false, "content" or "reasoning_content"', wanted)
+    if fields.raw("add_generation_prompt") is True:
+        raise RequestError(
+            f"cannot follow both 'add_generation_prompt' and '{name}': the one begins an answer, the other goes on with one",
+            kind="bad-field",
+            details={"param": name},
+        )
+    last = "content" if begun.get("content") else "reasoning_content"
+    if wanted not in (True, last) or not begun.get(last):
+        part = "message" if wanted is True else wanted
+        raise RequestError(
+            f"cannot go on with a {part} of the assistant's: the last message does not end with one",
+            kind="bad-field",
+            details={"param": name},
+        )
+    return True
 
 
 def message_fields(fields: Fields) -> Iterator[Fields]:

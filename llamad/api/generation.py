@@ -155,8 +155,8 @@ def _cache_reuse(fields: Fields) -> int | None:
 
 
 def _max_tokens(fields: Fields, default: int) -> int:
-    """OpenAI's new name wins over its old one, and both over llama.cpp's."""
-    for name in ("max_completion_tokens", "max_tokens", "n_predict"):
+    """llama.cpp's own name wins, as in llama-server, then OpenAI's new one."""
+    for name in ("n_predict", "max_completion_tokens", "max_tokens"):
         if fields.raw(name) is not None:
             return fields.integer(name, default, -1, TOKENS_MAX)
     return default

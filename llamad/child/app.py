@@ -85,7 +85,7 @@ def build_app(
         "/slots/{slot}": SlotActions(service, slot_files, clock),
         "/models": models,
         "/v1/models": models,
-        "/metrics": Metrics(service, endpoints),
+        "/metrics": Metrics(service, endpoints, clock),
         STREAM_PATH: StreamReplay(recordings),
         LOOKUP_PATH: StreamsLookup(recordings),
         "/health": health,

@@ -66,7 +66,7 @@ class Chat:
     def _own(self, conversation: Conversation) -> Conversation:
         """The conversation with what the model's options say of all."""
         options = self.options
-        if not options.prefill:
+        if not options.prefill and not conversation.continued:
             conversation = conversation.without_prefill()
         return replace(conversation, variables={**options.variables, **conversation.variables})
 

@@ -64,6 +64,8 @@ def ready_payload(address: str, facts: ModelFacts, held: breakdown.Bytes) -> dic
         "meta": {
             "architecture": facts.architecture,
             "description": facts.description,
+            "ftype": facts.ftype,
+            "vocab_type": facts.vocab_type,
             "n_vocab": facts.n_vocab,
             "n_ctx_train": facts.n_ctx_train,
             "n_embd": facts.n_embd,

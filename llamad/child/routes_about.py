@@ -72,16 +72,18 @@ class Models:
 
 
 class Metrics:
-    """`GET /metrics`."""
+    """`GET /metrics`, with the time of the process's start in a header, as of llama-server's."""
 
-    def __init__(self, service: Service, endpoints: Endpoints) -> None:
+    def __init__(self, service: Service, endpoints: Endpoints, clock: Clock) -> None:
         self._service = service
         self._endpoints = endpoints
+        self._started = str(int(clock.wall()))
 
     async def on_get(self, req: Request, resp: Response) -> None:
         if not self._endpoints.metrics:
             raise _closed("metrics")
         resp.content_type = PROMETHEUS
+        resp.set_header("Process-Start-Time-Unix", self._started)
         resp.text = metrics(self._service.engine.stats())
 
 

@@ -79,7 +79,8 @@ def _meta(spec: ModelSpec, instance: Instance | None) -> dict[str, Any]:
         payload = instance.ready_payload
         told = payload.get("meta")
         meta.update(told if isinstance(told, dict) else {})
-        meta.update({key: payload[key] for key in ("n_ctx", "n_slots") if key in payload})
+        shown = {"n_ctx": "n_ctx_slot", "n_slots": "n_slots"}
+        meta.update({name: payload[key] for name, key in shown.items() if key in payload})
     return meta
 
 

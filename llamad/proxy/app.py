@@ -164,7 +164,8 @@ def _add_routes(
     for path in INFERENCE_PATHS:
         generates = path not in TEXT_PATHS
         app.add_route(path, handlers.Inference(instances, settings.max_body_bytes, generates))
-    app.add_route("/props", handlers.Props(instances, supervisor))
+    for path in ("/props", "/metrics"):
+        app.add_route(path, handlers.InstanceOrSupervisor(instances, supervisor))
     app.add_route("/slots", handlers.InstanceRead(instances))
     app.add_route("/lora-adapters", handlers.InstanceState(instances, settings.max_body_bytes))
     app.add_route("/slots/{slot}", handlers.InstanceAction(instances, settings.max_body_bytes))

@@ -72,8 +72,8 @@ class InstanceState(InstanceRead, InstanceAction):
         InstanceAction.__init__(self, instances, max_body_bytes)
 
 
-class Props:
-    """`GET /props`: an instance's with `?model=`, else the router's own."""
+class InstanceOrSupervisor:
+    """`GET`: an instance's own with `?model=`, if it is resident, else the supervisor's of all."""
 
     def __init__(self, instances: InstanceRelay, supervisor: SupervisorRelay) -> None:
         self._instances = instances
@@ -129,7 +129,6 @@ def supervisor_routes(supervisor: SupervisorRelay) -> dict[str, Supervisor]:
         "/models/unload": orders,
         "/models/reload": orders,
         "/models/sse": reads,
-        "/metrics": reads,
     }
 
 

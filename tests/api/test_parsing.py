@@ -132,7 +132,8 @@ def test_what_is_absent_or_null_comes_from_the_defaults() -> None:
     [
         ({"max_tokens": 3}, 3),
         ({"n_predict": 4}, 4),
-        ({"max_completion_tokens": 5, "max_tokens": 3, "n_predict": 4}, 5),
+        ({"max_completion_tokens": 5, "max_tokens": 3, "n_predict": 4}, 4),
+        ({"max_completion_tokens": 5, "max_tokens": 3}, 5),
         ({"max_tokens": 3.0}, 3),
         ({"max_tokens": -1}, -1),
         ({}, -1),
@@ -288,6 +289,39 @@ def test_a_last_message_of_the_assistant_is_a_begun_answer() -> None:
 )
 def test_a_begun_answer_needs_a_question_before_it(messages: list[dict[str, str]]) -> None:
     assert "go on" in refusal(chat, messages=messages).message
+
+
+@pytest.mark.parametrize(
+    ("wanted", "last"),
+    [
+        (True, {"content": "x"}),
+        ("content", {"content": "x"}),
+        ("content", {"content": "x", "reasoning_content": "y"}),
+        (True, {"content": "", "reasoning_content": "y"}),
+        ("reasoning_content", {"content": "", "reasoning_content": "y"}),
+    ],
+)
+def test_a_request_may_say_that_its_answer_has_begun(wanted: Any, last: dict[str, str]) -> None:
+    messages = [USER, {"role": "assistant", **last}]
+    parsed = chat(messages=messages, continue_final_message=wanted, add_generation_prompt=False).conversation
+    assert (parsed.continued, parsed.goes_on, parsed.prefill) == (True, True, last["content"])
+    assert not chat(messages=messages, continue_final_message=False).conversation.continued
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"messages": [USER]}, "a message of the assistant's"),
+        ({"continue_final_message": "reasoning_content"}, "a reasoning_content of"),
+        ({"add_generation_prompt": True}, "'add_generation_prompt'"),
+        ({"continue_final_message": "all"}, "expected true, false"),
+    ],
+)
+def test_what_has_not_begun_cannot_go_on(fields: dict[str, Any], words: str) -> None:
+    messages = [USER, {"role": "assistant", "content": "x"}]
+    error = refusal(chat, **{"messages": messages, "continue_final_message": True, **fields})
+    assert words in error.message
+    assert error.details["param"] == "continue_final_message"
 
 
 def test_template_variables_arrive() -> None:

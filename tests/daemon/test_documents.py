@@ -41,7 +41,7 @@ def test_a_model_at_rest() -> None:
 
 
 def test_a_model_that_runs_tells_what_its_process_said() -> None:
-    payload = {"n_ctx": 512, "n_slots": 2, "bytes": {"host": 7}, "meta": {"n_vocab": 101}}
+    payload = {"n_ctx": 1024, "n_ctx_slot": 512, "n_slots": 2, "bytes": {"host": 7}, "meta": {"n_vocab": 101}}
     instance = Instance(3, SPEC, "secret", "", ready_payload=payload)
     view = replace(VIEW, state="loaded", child=3, last_used_at=4.0, loaded_at=2.5)
     document = model_document(view, SPEC, instance, now=10.0)

@@ -32,6 +32,12 @@ def wake(instance: Instance) -> dict[str, Any]:
     return instance.child.wait_state("ready", 30)
 
 
+def metrics_of(instance: Instance) -> str:
+    answer = requests.get(instance.url + "/metrics", headers=instance.headers, timeout=30)
+    assert answer.headers["Process-Start-Time-Unix"].isdigit()
+    return answer.text
+
+
 def answers(instance: Instance) -> list[str]:
     """What it has said to orders so far, and at its start."""
     return [state for state in instance.child.states() if state != "loading"]
@@ -79,12 +85,14 @@ def test_sleep_gives_memory_back_and_wake_takes_it_again(
 
 
 def test_asleep_reads_are_answered_and_work_is_refused(smollm2: Path) -> None:
-    with loaded(smollm2, {"ctx-size": 512, "parallel": 2}) as instance:
+    with loaded(smollm2, {"ctx-size": 512, "parallel": 2, "metrics": True}) as instance:
+        instance.post("/v1/chat/completions", CHAT)
         props = instance.get("/props")
         assert props["is_sleeping"] is False
         sleep(instance)
         assert instance.get("/health") == {"status": "ok"}
         assert instance.get("/slots") == []
+        assert "llamacpp:tokens_predicted_total 2\n" in metrics_of(instance)
         assert instance.get("/props") == props | {"is_sleeping": True}
         refused = [
             ("/v1/chat/completions", CHAT),

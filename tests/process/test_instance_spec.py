@@ -261,6 +261,7 @@ BEGUN = Conversation(({"role": "user", "content": "hi"},), prefill="So")
         ({"reasoning-budget": 0}, USER, "hi<think></think>"),
         ({}, BEGUN, "hi<think></think>So"),
         ({"prefill-assistant": False}, BEGUN, "So<think>"),
+        ({"prefill-assistant": False}, replace(BEGUN, continued=True), "hi<think></think>So"),
         ({"skip-chat-parsing": True}, BEGUN, "hi<think></think>So"),
     ],
     ids=str,

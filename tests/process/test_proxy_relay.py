@@ -390,6 +390,7 @@ def test_the_supervisors_errors_are_passed_on(client: Client):
 def test_reads_of_an_instance_never_load(client: Client, supervisor: FakeSupervisor):
     for target in (
         "/props?model=org%2Fmodel%3AQ4",
+        "/metrics?model=org%2Fmodel%3AQ4",
         "/slots?model=org/model:Q4",
         "/lora-adapters?model=org/model:Q4",
     ):
