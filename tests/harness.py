@@ -157,6 +157,16 @@ class Llamad:
         self, method: str, path: str, body: Document | None = None, timeout_s: float = 60.0
     ) -> Document:
         """A document of the admin socket; fails on an error status."""
+        document: Document = json.loads(self._admin_text(method, path, body, timeout_s))
+        return document
+
+    def log_of(self, model: str) -> str:
+        """What the model's processes have said."""
+        return self._admin_text("GET", f"/logs/{quote(model, safe='')}?n=1000")
+
+    def _admin_text(
+        self, method: str, path: str, body: Document | None = None, timeout_s: float = 60.0
+    ) -> str:
         connection = UnixConnection(self.folder / "run" / "admin.sock", timeout_s)
         try:
             headers = {"Content-Type": "application/json"} if body is not None else {}
@@ -166,8 +176,7 @@ class Llamad:
         finally:
             connection.close()
         assert answer.status == 200, f"{method} {path}: {answer.status} {text}"
-        document: Document = json.loads(text)
-        return document
+        return text
 
     def model(self, name: str) -> Document:
         return self.admin("GET", f"/models/{quote(name, safe='')}")

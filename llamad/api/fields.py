@@ -21,6 +21,11 @@ class Fields:
         self._document = document
         self._where = where
 
+    @property
+    def document(self) -> Mapping[str, Any]:
+        """All of it, as it came."""
+        return self._document
+
     def raw(self, name: str) -> Any:
         """The value as it came, None if absent."""
         return self._document.get(name)

@@ -16,6 +16,7 @@ from llamad.api.conversation import Conversation, Message, message_fields, parse
 from llamad.api.fields import Fields, wrong_field
 from llamad.api.fragments import answered, called, joined, said, thought
 from llamad.api.generation import Generation
+from llamad.api.hosted import Offered, offered
 from llamad.api.openai import ChatRequest, parse_chat
 from llamad.api.sampling import Vocabulary
 from llamad.api.unsupported import refuse_set, unsupported
@@ -64,11 +65,13 @@ _REFUSED = {
 
 @dataclass(frozen=True, slots=True)
 class MessagesRequest:
-    """A parsed body of `/v1/messages`. `stops`: what the client calls stop sequences; `shows_thoughts`: with their text."""
+    """A parsed body of `/v1/messages`. `stops`: what the client calls stop sequences; `shows_thoughts`: with their text;
+    `left_out`: see `hosted`."""
 
     chat: ChatRequest
     stops: tuple[str, ...] = ()
     shows_thoughts: bool = True
+    left_out: tuple[str, ...] = ()
 
 
 def parse_messages(document: dict[str, Any], defaults: Generation, vocabulary: Vocabulary) -> MessagesRequest:
@@ -80,12 +83,14 @@ def parse_messages(document: dict[str, Any], defaults: Generation, vocabulary: V
         fields.integer(name, 1, 1, 1)
     if all(fields.raw(name) is None for name in _LENGTHS):
         raise fields.wrong("max_tokens", "a whole number of at least 1", None)
-    body = _as_chat(fields, document)
+    tools = offered(fields, "custom", "custom")
+    body = _as_chat(fields, document, tools)
     chat = parse_chat(body, defaults, vocabulary)
     return MessagesRequest(
         chat=chat,
         stops=chat.generation.stop if body.get("stop") is not None else (),
         shows_thoughts=fields.nested("thinking").text("display", "") != "omitted",
+        left_out=tools.left_out,
     )
 
 
@@ -100,14 +105,15 @@ def _check_edits(management: Fields) -> None:
 
 def parse_counted(document: dict[str, Any]) -> Conversation:
     """A body of `/v1/messages/count_tokens`: what a message would be answered to. Raises RequestError."""
-    return parse_conversation(Fields(_as_chat(Fields(document), document)))
+    fields = Fields(document)
+    return parse_conversation(Fields(_as_chat(fields, document, offered(fields, "custom", "custom"))))
 
 
-def _as_chat(fields: Fields, document: dict[str, Any]) -> dict[str, Any]:
+def _as_chat(fields: Fields, document: dict[str, Any], tools: Offered) -> dict[str, Any]:
     """The body of a chat that asks for the same."""
     chat = {name: value for name, value in document.items() if name not in _OWN}
     chat["messages"] = joined(_fragments(fields), ("user", "assistant"))
-    chat |= _tools(fields) | _thinking(fields) | _output(fields)
+    chat |= _tools(fields, tools) | _thinking(fields) | _output(fields)
     stops = fields.array("stop_sequences")
     if stops is not None:
         if not all(isinstance(stop, str) for stop in stops):
@@ -214,18 +220,12 @@ def _unstamped(text: str) -> str:
 # ---- tools
 
 
-def _tools(fields: Fields) -> dict[str, Any]:
-    entries = fields.array("tools") or []
-    tools = [_tool(_block(fields.path(f"tools[{index}]"), entry)) for index, entry in enumerate(entries)]
-    return ({"tools": tools} if tools else {}) | _tool_choice(
-        fields, [tool["function"]["name"] for tool in tools]
-    )
+def _tools(fields: Fields, tools: Offered) -> dict[str, Any]:
+    functions = [_tool(tool) for tool in tools.functions]
+    return ({"tools": functions} if functions else {}) | _tool_choice(fields, tools)
 
 
 def _tool(fields: Fields) -> dict[str, Any]:
-    kind = fields.text("type", "custom")
-    if kind != "custom":
-        raise unsupported(fields.path("type"), f"this server runs no tools itself: leave {kind[:40]!r} out")
     schema = fields.raw("input_schema")
     if not isinstance(schema, dict):
         raise fields.wrong("input_schema", "a JSON schema, which is an object", schema)
@@ -237,14 +237,15 @@ def _tool(fields: Fields) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _tool_choice(fields: Fields, names: list[str]) -> dict[str, Any]:
+def _tool_choice(fields: Fields, tools: Offered) -> dict[str, Any]:
     if fields.raw("tool_choice") is None:
         return {}
     choice = fields.nested("tool_choice")
     kind = choice.text("type", "")
     if kind == "tool":
         name = _required_text(choice, "name")
-        if name not in names:
+        if all(tool.raw("name") != name for tool in tools.functions):
+            tools.refuse(choice.path("name"), name)
             raise RequestError(
                 f"cannot call {name[:80]!r}: it is not among the request's tools",
                 kind="bad-field",
@@ -252,6 +253,8 @@ def _tool_choice(fields: Fields, names: list[str]) -> dict[str, Any]:
             )
         chosen: Any = {"type": "function", "function": {"name": name}}
     elif kind in _CHOICES:
+        if kind == "any" and not tools.functions:
+            tools.refuse("tool_choice", *tools.left_out)
         chosen = _CHOICES[kind]
     else:
         raise choice.wrong("type", "'auto', 'any', 'tool' or 'none'", choice.raw("type"))

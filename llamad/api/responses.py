@@ -15,6 +15,7 @@ from llamad.api.conversation import MESSAGES_MAX, Conversation, Message, parse_c
 from llamad.api.fields import Fields, wrong_field
 from llamad.api.fragments import answered, called, joined, said, thought
 from llamad.api.generation import Generation
+from llamad.api.hosted import Offered, offered, still_allowed
 from llamad.api.openai import ChatRequest, parse_chat
 from llamad.api.sampling import Vocabulary
 from llamad.api.unsupported import refuse_set, unsupported
@@ -50,10 +51,11 @@ _ECHOED = ("instructions", "max_output_tokens", "prompt_cache_key", "safety_iden
 
 @dataclass(frozen=True, slots=True)
 class ResponsesRequest:
-    """A parsed body of `/v1/responses`. `echo`: what a response says of its request."""
+    """A parsed body of `/v1/responses`. `echo`: what a response says of its request; `left_out`: see `hosted`."""
 
     chat: ChatRequest
     echo: dict[str, Any]
+    left_out: tuple[str, ...] = ()
 
 
 def parse_responses(
@@ -62,13 +64,15 @@ def parse_responses(
     """Raises RequestError that names the field."""
     fields = Fields(document)
     _refuse(fields)
-    chat = parse_chat(_as_chat(fields, document), defaults, vocabulary)
-    return ResponsesRequest(chat, _echo(fields, chat))
+    tools = offered(fields, "function")
+    chat = parse_chat(_as_chat(fields, document, tools), defaults, vocabulary)
+    return ResponsesRequest(chat, _echo(fields, chat, tools), tools.left_out)
 
 
 def parse_counted(document: dict[str, Any]) -> Conversation:
     """A body of `/v1/responses/input_tokens`: what would be responded to. Raises RequestError."""
-    return parse_conversation(Fields(_as_chat(Fields(document), document)))
+    fields = Fields(document)
+    return parse_conversation(Fields(_as_chat(fields, document, offered(fields, "function"))))
 
 
 def _refuse(fields: Fields) -> None:
@@ -82,11 +86,11 @@ def _refuse(fields: Fields) -> None:
             raise unsupported(fields.path(f"include[{index}]"), "there is nothing of that kind to include")
 
 
-def _as_chat(fields: Fields, document: dict[str, Any]) -> dict[str, Any]:
+def _as_chat(fields: Fields, document: dict[str, Any], tools: Offered) -> dict[str, Any]:
     """The body of a chat that asks for the same."""
     chat = {name: value for name, value in document.items() if name not in _OWN}
     chat["messages"] = joined(_fragments(fields), ("assistant",))
-    chat |= _tools(fields) | _text(fields) | _reasoning(fields)
+    chat |= _tools(fields, tools) | _text(fields) | _reasoning(fields)
     if fields.raw("max_output_tokens") is not None:
         chat["max_tokens"] = fields.integer("max_output_tokens", -1, -1, (1 << 31) - 1)
     return chat
@@ -179,23 +183,30 @@ def _required(fields: Fields, name: str) -> str:
 # ---- tools, form, effort
 
 
-def _tools(fields: Fields) -> dict[str, Any]:
-    tools = []
-    for index, entry in enumerate(fields.array("tools") or []):
-        where = fields.path(f"tools[{index}]")
-        if not isinstance(entry, dict):
-            raise wrong_field(where, "an object with type and name", entry)
-        tool = Fields(entry, where)
-        kind = tool.text("type", "")
-        if kind != "function":
-            raise unsupported(tool.path("type"), f"this server runs no tools itself: leave {kind[:40]!r} out")
+def _tools(fields: Fields, tools: Offered) -> dict[str, Any]:
+    functions = []
+    for tool in tools.functions:
         _required(tool, "name")
-        tools.append({"type": "function", "function": entry})
-    chat: dict[str, Any] = {"tools": tools} if tools else {}
+        functions.append({"type": "function", "function": tool.document})
+    chat: dict[str, Any] = {"tools": functions} if functions else {}
     choice = fields.raw("tool_choice")
-    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
-        choice = {"type": "allowed_tools", "allowed_tools": choice}
+    if isinstance(choice, dict):
+        choice = _named_choice(fields.nested("tool_choice"), choice, tools)
+    elif choice == "required" and not functions:
+        tools.refuse("tool_choice", *tools.left_out)
     return chat if choice is None else chat | {"tool_choice": choice}
+
+
+def _named_choice(fields: Fields, choice: dict[str, Any], tools: Offered) -> dict[str, Any]:
+    """A choice of certain tools, in the form of chats."""
+    if choice.get("type") != "allowed_tools":
+        tools.refuse("tool_choice", str(choice.get("type")))
+        return choice
+    allowed = fields.array("tools") or []
+    functions = still_allowed(allowed, tools.left_out)
+    if allowed and not functions:
+        tools.refuse(fields.path("tools"), *tools.left_out)
+    return {"type": "allowed_tools", "allowed_tools": {**choice, "tools": functions}}
 
 
 def _text(fields: Fields) -> dict[str, Any]:
@@ -224,7 +235,7 @@ def _reasoning(fields: Fields) -> dict[str, Any]:
 # ---- what a response says of its request
 
 
-def _echo(fields: Fields, chat: ChatRequest) -> dict[str, Any]:
+def _echo(fields: Fields, chat: ChatRequest, tools: Offered) -> dict[str, Any]:
     reasoning, sampling = fields.nested("reasoning"), chat.generation.sampling
     return {
         "background": False,
@@ -237,7 +248,7 @@ def _echo(fields: Fields, chat: ChatRequest) -> dict[str, Any]:
         "temperature": sampling.temperature,
         "text": {"format": {"type": "text"}} | (fields.raw("text") or {}),
         "tool_choice": "auto" if fields.raw("tool_choice") is None else fields.raw("tool_choice"),
-        "tools": fields.raw("tools") or [],
+        "tools": [tool.document for tool in tools.functions],
         "top_p": sampling.top_p,
         "truncation": "disabled",
     }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
+from collections.abc import Sequence
 from functools import partial
 
 import falcon
@@ -11,6 +13,7 @@ from falcon.asgi import Request, Response
 
 from llamad.api.answer import Dialect, Head
 from llamad.api.generation import Generation
+from llamad.api.hosted import LEFT_OUT, header_text
 from llamad.api.native import NativeDialect, PromptText
 from llamad.api.openai import Streaming
 from llamad.api.verbose import Verbose
@@ -19,6 +22,10 @@ from llamad.child.events import events
 from llamad.child.service import Service
 from llamad.clock import Clock
 
+log = logging.getLogger(__name__)
+
+# Types of tools that were left out and are remembered, so as to be told once.
+TOLD_MAX = 64
 SSE_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 Prompts = list[tuple[int, ...]]
@@ -31,6 +38,7 @@ class Generating:
         self._service = service
         self._clock = clock
         self._ping_interval_s = ping_interval_s
+        self._told: set[str] = set()
 
     def _head(self, id_prefix: str, model: str) -> Head:
         identity = self._service.identity
@@ -40,6 +48,16 @@ class Generating:
             model=model or identity.name,
             fingerprint=identity.build,
         )
+
+    def _tell_left_out(self, resp: Response, kinds: Sequence[str]) -> None:
+        """Say which tools of the request the model does not get: in the answer's head, and once in the log."""
+        if not kinds:
+            return
+        resp.set_header(LEFT_OUT, header_text(kinds))
+        new = [kind for kind in kinds if kind not in self._told]
+        if new and len(self._told) < TOLD_MAX:
+            self._told.update(new)
+            log.warning("clients offer tools that only their vendor runs, left out: %s", header_text(new))
 
     async def _answer(
         self,

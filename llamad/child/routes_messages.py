@@ -21,6 +21,7 @@ class Messages(Generating):
         service = self._service
         request = parse_messages(parse_object(exchange_of(req).body), service.defaults, service)
         chat = request.chat
+        self._tell_left_out(resp, request.left_out)
         turn = await service.turn(exchange_of(req).body, chat.conversation, chat.generation)
         tokens = await service.prompt_tokens((turn.prompt,))
         dialect = MessagesDialect(

@@ -20,6 +20,7 @@ class Responses(Generating):
         service = self._service
         request = parse_responses(parse_object(exchange_of(req).body), service.defaults, service)
         chat = request.chat
+        self._tell_left_out(resp, request.left_out)
         turn = await service.turn(exchange_of(req).body, chat.conversation, chat.generation)
         tokens = await service.prompt_tokens((turn.prompt,))
         head = self._head("resp_", chat.model)

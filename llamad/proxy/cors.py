@@ -14,7 +14,9 @@ from urllib.parse import urlsplit
 from llamad.wire.policy import Cors
 
 PREFIX = b"access-control-"
-EXPOSED = "Retry-After, WWW-Authenticate, X-Conversation-Id, X-Queue-Position, X-Request-Id"
+EXPOSED = (
+    "Retry-After, WWW-Authenticate, X-Conversation-Id, X-Llamad-Left-Out, X-Queue-Position, X-Request-Id"
+)
 HEADER_BYTES_MAX = 4096
 
 _LOCAL_HOSTS = frozenset(("localhost", "127.0.0.1", "::1"))

@@ -155,6 +155,27 @@ def test_choices_of_tools(given: dict[str, Any], choice: str, callable: tuple[st
     assert (toolbox.choice, toolbox.callable) == (choice, callable)
 
 
+SEARCH = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
+
+
+def test_tools_of_anthropics_servers_are_left_out_and_it_is_said() -> None:
+    request = parsed(tools=[SEARCH, WEATHER, {"type": "bash_20250124", "name": "bash"}])
+    assert [tool.name for tool in request.chat.conversation.toolbox.tools] == ["weather"]
+    assert request.left_out == ("web_search_20250305", "bash_20250124")
+    assert parse_counted({"messages": [USER], "tools": [SEARCH]}).toolbox.tools == ()
+
+
+@pytest.mark.parametrize(
+    ("tools", "choice"),
+    [([SEARCH, WEATHER], {"type": "tool", "name": "web_search"}), ([SEARCH], {"type": "any"})],
+    ids=str,
+)
+def test_who_demands_a_tool_of_anthropics_servers_is_refused(tools: list[Any], choice: Any) -> None:
+    with pytest.raises(RequestError, match="runs no tools itself") as caught:
+        parsed(tools=tools, tool_choice=choice)
+    assert caught.value.details["param"].startswith("tool_choice")
+
+
 def test_calls_one_at_a_time() -> None:
     choice = {"type": "any", "disable_parallel_tool_use": True}
     assert parsed(tools=[WEATHER], tool_choice=choice).chat.conversation.toolbox.parallel is False
@@ -288,7 +309,6 @@ def test_counting_needs_no_length() -> None:
         ({"stop_sequences": "END"}, "stop_sequences"),
         ({"stop_sequences": [1]}, "stop_sequences"),
         ({"max_tokens": "many"}, "max_tokens"),
-        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type"),
         ({"tools": [{"name": "f"}]}, "tools[0].input_schema"),
         ({"tools": [{"input_schema": {}}]}, "tools[0].name"),
         ({"tool_choice": "any"}, "tool_choice"),

@@ -134,6 +134,43 @@ def test_choices_of_tools(given: Any, choice: str, callable: tuple[str, ...]) ->
     assert (toolbox.choice, toolbox.callable) == (choice, callable)
 
 
+WEB: dict[str, Any] = {"type": "web_search", "external_web_access": False}
+PATCH: dict[str, Any] = {"type": "custom", "name": "apply_patch", "format": {"type": "grammar"}}
+
+
+def test_tools_that_are_no_functions_are_left_out_and_it_is_said() -> None:
+    request = parsed(tools=[WEB, WEATHER, PATCH, WEB], tool_choice="auto")
+    assert [tool.name for tool in request.chat.conversation.toolbox.tools] == ["weather"]
+    assert request.left_out == ("web_search", "custom")
+    assert request.echo["tools"] == [WEATHER]
+    alone = parsed(tools=[WEB], tool_choice="auto")
+    assert (alone.chat.conversation.toolbox.tools, alone.left_out) == ((), ("web_search",))
+    assert parse_counted({"input": "hi", "tools": [WEB, WEATHER]}).toolbox.tools[0].name == "weather"
+
+
+def test_what_was_left_out_is_not_among_those_allowed() -> None:
+    allowed = [{"type": "web_search"}, {"type": "function", "name": "weather"}]
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": allowed}
+    toolbox = parsed(tools=[WEB, WEATHER], tool_choice=choice).chat.conversation.toolbox
+    assert (toolbox.choice, toolbox.callable) == ("auto", ("weather",))
+
+
+@pytest.mark.parametrize(
+    ("tools", "choice"),
+    [
+        ([WEB, WEATHER], {"type": "web_search"}),
+        ([PATCH, WEATHER], {"type": "custom", "name": "apply_patch"}),
+        ([WEB], "required"),
+        ([WEB, WEATHER], {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "web_search"}]}),
+    ],
+    ids=str,
+)
+def test_who_demands_a_tool_that_is_no_function_is_refused(tools: list[Any], choice: Any) -> None:
+    with pytest.raises(RequestError, match="runs no tools itself") as caught:
+        parsed(tools=tools, tool_choice=choice)
+    assert caught.value.details["param"].startswith("tool_choice")
+
+
 @pytest.mark.parametrize(
     ("form", "kind"),
     [
@@ -229,7 +266,10 @@ def test_counting() -> None:
         ({"top_logprobs": 3}, "top_logprobs"),
         ({"max_tool_calls": 3}, "max_tool_calls"),
         ({"max_output_tokens": "many"}, "max_output_tokens"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [{"name": "f"}]}, "tools[0].type"),
+        ({"tools": ["web_search"]}, "tools[0]"),
+        ({"tools": [{"type": "web_search"}] * 1025}, "tools"),
+        ({"tool_choice": {"type": "web_search"}}, "tool_choice.type"),
         ({"tools": [{"type": "function"}]}, "tools[0].name"),
         ({"tool_choice": "any"}, "tool_choice"),
         ({"text": {"format": {"type": "xml"}}}, "text.format.type"),

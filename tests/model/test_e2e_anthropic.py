@@ -266,3 +266,15 @@ def test_the_result_of_a_call_is_read(client: anthropic.Anthropic) -> None:
     assert texts(second)
     counted = client.messages.count_tokens(model="smol", messages=messages, tools=[WEATHER]).input_tokens
     assert counted > client.messages.count_tokens(model="smol", messages=ASKED, tools=[WEATHER]).input_tokens
+
+
+def test_a_request_with_tools_of_anthropics_servers_is_answered_without_them(
+    client: anthropic.Anthropic,
+) -> None:
+    search: Any = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}
+    wanted: dict[str, Any] = {"model": "smol", "max_tokens": 8, "messages": ASKED, "tools": [search], **SURE}
+    raw = client.messages.with_raw_response.create(**wanted)
+    assert raw.headers["X-Llamad-Left-Out"] == "web_search_20250305"
+    assert raw.parse().content
+    with pytest.raises(anthropic.BadRequestError, match="runs no tools itself"):
+        client.messages.create(tool_choice={"type": "tool", "name": "web_search"}, **wanted)

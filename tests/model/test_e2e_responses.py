@@ -100,7 +100,7 @@ def test_tokens_are_counted(client: openai.OpenAI, llamad: Llamad) -> None:
         ({"previous_response_id": "resp_1"}, "whole conversation"),
         ({"store": True}, "stored"),
         ({"background": True}, "X-Conversation-Id"),
-        ({"tools": [{"type": "web_search"}]}, "web_search"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}}, "web_search"),
     ],
 )
 def test_what_needs_a_memory_is_refused(client: openai.OpenAI, fields: dict[str, Any], word: str) -> None:
@@ -184,3 +184,16 @@ def test_the_output_of_a_call_is_read(client: openai.OpenAI) -> None:
     second = client.responses.create(input=items, tool_choice="none", **wanted)
     assert second.output_text
     assert second.usage.input_tokens > first.usage.input_tokens
+
+
+def test_a_request_with_hosted_tools_is_answered_without_them(client: openai.OpenAI, llamad: Llamad) -> None:
+    tools: Any = [{"type": "web_search"}, TIME]
+    wanted: Any = {"input": ASKED, "tools": tools, "max_output_tokens": 64, **SURE}
+    raw = client.responses.with_raw_response.create(tool_choice="required", **wanted)
+    assert raw.headers["X-Llamad-Left-Out"] == "web_search"
+    response = raw.parse()
+    assert [tool.type for tool in response.tools] == ["function"]
+    assert {name for name, _ in calls(response)} == {"time"}
+    with client.responses.with_streaming_response.create(stream=True, **wanted) as stream:
+        assert stream.headers["X-Llamad-Left-Out"] == "web_search"
+    assert llamad.log_of("smol").count("left out: web_search\n") == 1
