@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
 from llamad.errors import RequestError
+from llamad.json_values import VALUES_MAX, has_too_many_values
 
 _decode = msgspec.json.Decoder().decode
 
@@ -47,12 +51,29 @@ def json_type(value: object) -> str:
 def _parse(body: bytes, expected: str) -> Any:
     if not body:
         raise RequestError(f"cannot read the request body: it is empty, expected {expected}", kind="bad-json")
+    if has_too_many_values(body):
+        raise RequestError(
+            f"cannot read the request body: it has over {VALUES_MAX} values", kind="too-many-values"
+        )
     try:
-        return _decode(body)
+        with _no_collection():
+            return _decode(body)
     except RecursionError:
         raise RequestError("cannot read the request body: it is nested too deep", kind="bad-json") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RequestError(f"cannot read the request body as JSON: {error}", kind="bad-json") from None
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """No garbage is looked for meanwhile: a decoder makes none, and looking takes five times as long as decoding."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _not_expected(expected: str, document: object) -> RequestError:

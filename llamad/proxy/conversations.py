@@ -115,7 +115,7 @@ def _ids_in(body: bytes | bytearray) -> list[str]:
     """The ids that a lookup names, each once. What can be no id is nobody's."""
     try:
         named = msgspec.json.decode(body, type=dict[str, Any]).get("conversation_ids")
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise RequestError(f"cannot read the body as a JSON object: {error}", kind="bad-json") from None
     if not isinstance(named, list):
         raise RequestError("cannot read 'conversation_ids': expected an array", kind="bad-field")

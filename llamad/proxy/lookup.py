@@ -6,7 +6,7 @@ The body is decoded no further than the name. JSON is whatever is no form, as ma
 from __future__ import annotations
 
 import io
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import parse_qs
 
 import falcon
@@ -61,7 +61,8 @@ TEXT_PATHS = frozenset(
 
 _TRUE = {"true", "1", "on", "yes"}
 _FALSE = {"false", "0", "off", "no"}
-_WORD_BY_TYPE = {bool: "boolean", int: "number", float: "number", list: "array", dict: "object"}
+_WORD_BY_FIRST_BYTE = {ord("t"): "boolean", ord("f"): "boolean", ord("["): "array", ord("{"): "object"}
+_ABSENT = msgspec.Raw()
 
 
 class Wish(NamedTuple):
@@ -77,16 +78,18 @@ class Wish(NamedTuple):
     slot: bool = True
 
 
+# Raw: what may be anything must not be made into objects, of which a body has room for tens of millions.
 class _Named(msgspec.Struct):
-    model: Any = None
+    model: msgspec.Raw = _ABSENT
 
 
 class _Streamed(msgspec.Struct):
-    stream: Any = None
+    stream: msgspec.Raw = _ABSENT
 
 
 _decode_name = msgspec.json.Decoder(_Named).decode
 _decode_stream = msgspec.json.Decoder(_Streamed).decode
+_decode_text = msgspec.json.Decoder(str).decode
 
 
 def wish_of_body(content_type: str, body: bytes | bytearray, query: str) -> Wish:
@@ -113,7 +116,7 @@ def wish_of_upgrade(query: str) -> Wish:
 
 def wants_stream(content_type: str, body: bytes | bytearray) -> bool:
     """Whether a body that names a model asks for a stream."""
-    return not is_form(content_type) and _decode_stream(body).stream is True
+    return not is_form(content_type) and bytes(_decode_stream(body).stream) == b"true"
 
 
 def field_of_query(query: str, name: str) -> str:
@@ -126,16 +129,27 @@ def model_missing() -> RequestError:
     return RequestError("cannot choose a model: the request names none in 'model'", kind="model-missing")
 
 
-def _model_in_json(body: bytes | bytearray) -> object:
+def _model_in_json(body: bytes | bytearray) -> str | None:
     try:
-        return _decode_name(body).model
+        return _text_of(bytes(_decode_name(body).model))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RequestError(f"cannot read the body as JSON: {error}", kind="bad-json") from None
     except RecursionError:
         raise RequestError("cannot read the body as JSON: it is nested too deeply", kind="bad-json") from None
 
 
-def _model_in_form(content_type: str, body: bytes | bytearray) -> object:
+def _text_of(value: bytes) -> str | None:
+    if value in (b"", b"null"):
+        return None
+    if not value.startswith(b'"'):
+        word = _WORD_BY_FIRST_BYTE.get(value[0], "number")
+        raise RequestError(
+            f"cannot take a model name that is no string: got {word}", kind="model-not-a-string"
+        )
+    return _decode_text(value)
+
+
+def _model_in_form(content_type: str, body: bytes | bytearray) -> str | None:
     """The form field `model`, wherever it stands; the parser passes over the files without copying them."""
     try:
         form = MultipartFormHandler().deserialize(io.BytesIO(body), content_type, len(body))
@@ -148,14 +162,9 @@ def _model_in_form(content_type: str, body: bytes | bytearray) -> object:
     return None
 
 
-def _checked(model: object) -> str:
-    if model is None or model == "":
+def _checked(model: str | None) -> str:
+    if not model:
         raise model_missing()
-    if not isinstance(model, str):
-        word = _WORD_BY_TYPE.get(type(model), type(model).__name__)
-        raise RequestError(
-            f"cannot take a model name that is no string: got {word}", kind="model-not-a-string"
-        )
     name_bytes = len(model.encode(errors="surrogatepass"))
     if name_bytes > MODEL_NAME_BYTES_MAX:
         raise RequestError(

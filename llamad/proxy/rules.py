@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from llamad.errors import RequestError
+from llamad.json_values import VALUES_MAX, has_too_many_values
 from llamad.wire.policy import Rules
 
 _SAME = (
@@ -32,6 +33,10 @@ Fields = dict[str, Any]
 
 def apply(rules: Rules, body: Body) -> Body:
     """The body that the instance gets. Raises RequestError (400) for one that is no JSON object."""
+    if has_too_many_values(body):
+        raise RequestError(
+            f"cannot read the body as JSON: it has over {VALUES_MAX} values", kind="too-many-values"
+        )
     try:
         fields: Fields = dict(_decode(body))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -42,7 +42,7 @@ class Request(msgspec.Struct, frozen=True):
             return {}
         try:
             document = _decode(self.body)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise RequestError(f"cannot read the body as JSON: {error}") from error
         if not isinstance(document, dict):
             raise RequestError("cannot use the body: it is no JSON object")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from llamad.api.prompts import PROMPTS_MAX, prompt_chars, prompt_tokens
 from llamad.api.sampling import FORBIDDEN
 from llamad.engine.vocabulary import SEED_RANDOM, SamplingParams
 from llamad.errors import RequestError
+from llamad.json_values import VALUES_MAX
 from tests.api.vocabulary_for_tests import BOS, ByteVocabulary
 
 VOCABULARY = ByteVocabulary()
@@ -61,6 +64,26 @@ def test_a_broken_body_is_a_short_refusal(body: bytes) -> None:
     error = refusal(parse_object, body)
     assert error.kind == "bad-json"
     assert len(error.message) < 200
+
+
+@pytest.mark.parametrize("piece", [b"[],", b'{"":{}},', b'"",', b"0,"])
+def test_a_body_of_millions_of_values_is_none(piece: bytes) -> None:
+    """Decoded it would be gigabytes, and everybody's streams would wait for that."""
+    body = b'{"x": [' + piece * (VALUES_MAX + 1) + b"0]}"
+    tracemalloc.start()
+    try:
+        with pytest.raises(RequestError) as caught:
+            parse_object(body)
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(body)
+    finally:
+        tracemalloc.stop()
+    assert caught.value.kind == "too-many-values"
+
+
+def test_a_long_text_has_as_many_commas_as_it_likes() -> None:
+    body = b'{"x": "' + b"a, [{" * VALUES_MAX + b'"}'
+    assert len(parse_object(body)["x"]) == 5 * VALUES_MAX
+    assert gc.isenabled()
 
 
 def test_a_good_body_is_its_object() -> None:

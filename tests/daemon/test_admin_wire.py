@@ -163,7 +163,7 @@ def test_what_is_no_count(text: str) -> None:
         Request("GET", "/", {"n": text}, {}).count("n", 7, 50)
 
 
-@pytest.mark.parametrize("body", [b"[1]", b"1", b"{", b"\xff"])
+@pytest.mark.parametrize("body", [b"[1]", b"1", b"{", b"\xff", b"[" * 100_000])
 def test_what_is_no_document(body: bytes) -> None:
     with pytest.raises(RequestError, match="cannot"):
         Request("POST", "/", {}, {}, body).document()

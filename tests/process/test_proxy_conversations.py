@@ -237,6 +237,12 @@ def test_a_broken_lookup(front: Front, document: object) -> None:
         assert client.error()[0] == 400
 
 
+def test_a_lookup_that_is_nested_too_deeply(front: Front) -> None:
+    with Client(front.port) as client:
+        client.send("POST", "/v1/streams/lookup", b'{"conversation_ids": ' + b"[" * 30_000)
+        assert client.error()[0] == 400
+
+
 def test_an_empty_lookup_asks_nobody(front: Front, supervisor: FakeSupervisor) -> None:
     with Client(front.port) as client:
         lookup(client, {"conversation_ids": []})

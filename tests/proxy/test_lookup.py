@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import pytest
 
 from llamad.errors import RequestError
-from llamad.proxy.lookup import MODEL_NAME_BYTES_MAX, Wish, wish_of_body, wish_of_query
+from llamad.proxy.lookup import MODEL_NAME_BYTES_MAX, Wish, wants_stream, wish_of_body, wish_of_query
 
 JSON = "application/json"
 
@@ -130,3 +131,29 @@ def test_half_a_character_is_no_name(name: bytes):
     with pytest.raises(RequestError) as caught:
         wish_of_body("application/json", b'{"model": "%b"}' % name, "")
     assert (caught.value.status, caught.value.kind) == (400, "bad-json")
+
+
+@pytest.mark.parametrize("field", ["model", "stream", "x"])
+def test_what_may_be_anything_is_not_made_into_objects(field: str):
+    """A worker would take gigabytes for it, and all of its streams would wait."""
+    named = b"" if field == "model" else b'"model": "a", '
+    body = b"{" + named + b'"' + field.encode() + b'": [' + b"[]," * 500_000 + b"[]]}"
+    tracemalloc.start()
+    try:
+        if field == "model":
+            with pytest.raises(RequestError, match="got array"):
+                wish_of_body(JSON, body, "")
+        else:
+            assert wish_of_body(JSON, body, "").model == "a"
+            assert not wants_stream(JSON, body)
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(body)
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("word", "wanted"), [("true", True), ("false", False), ("1", False), ('"true"', False)]
+)
+def test_a_stream_is_asked_for_by_true(word: str, wanted: bool):
+    assert wants_stream(JSON, f'{{"model": "a", "stream" : {word} }}'.encode()) is wanted
+    assert not wants_stream(JSON, b'{"model": "a"}')

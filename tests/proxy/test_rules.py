@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llamad.errors import RequestError
+from llamad.json_values import VALUES_MAX
 from llamad.proxy.rules import apply
 from llamad.wire.policy import Rules
 
@@ -84,3 +85,10 @@ def test_forced_fields_are_as_forced_and_the_rest_is_no_invention(
     for name, value in after.items():
         assert value in (before.get(name, value), default.get(name, value), last.get(name, value))
     assert not set(after) - set(before) - set(default) - set(force)
+
+
+def test_a_body_of_millions_of_fields_is_refused_before_it_is_taken_apart():
+    body = b'{"model": "a"' + b', "b": 1' * (VALUES_MAX + 1) + b"}"
+    with pytest.raises(RequestError) as caught:
+        apply(Rules(remove=("x",)), body)
+    assert caught.value.kind == "too-many-values"
