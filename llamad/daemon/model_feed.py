@@ -28,6 +28,9 @@ from llamad.wire.child import Conversation
 PING_S = 30.0
 """Less than what proxies usually wait for, so that a quiet stream is not taken for a dead one."""
 
+READERS_PER_CLIENT_MAX = 16
+"""Of the FOLLOWERS_MAX that there may be: one client must not take them all."""
+
 _PING = b": ping\n\n"
 _STAGE = "text_model"
 
@@ -64,6 +67,13 @@ class ModelFeed:
             exchange.begin("text/event-stream")
             exchange.end()
             return
+        client = exchange.client
+        if (
+            client
+            and sum(other.exchange.client == client for other in self._readers) >= READERS_PER_CLIENT_MAX
+        ):
+            text = f"cannot follow: {READERS_PER_CLIENT_MAX} others of the same client do"
+            raise UnavailableError(text, kind="too-many-followers", status=429, retry_after_s=10.0)
         reader = _Reader(self._loop, exchange, self._is_listed)
         try:
             unfollow = self._changes.follow(reader.tell)

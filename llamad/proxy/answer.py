@@ -111,6 +111,14 @@ class Answer:
         self._count(chunk)
         return chunk
 
+    async def rest(self) -> bytes:
+        """All of it at once, for a document of bounded size. Raises UpstreamBroke."""
+        chunks = []
+        while (chunk := await self._connection.next_chunk()) is not None:
+            chunks.append(chunk)
+        self.state = AnswerState.WHOLE
+        return b"".join(chunks)
+
     async def _next(self) -> bytes | None:
         """The next chunk; None at the end, which comes at once where there is a way without chunks."""
         sink = self._sink

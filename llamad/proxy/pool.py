@@ -76,6 +76,8 @@ class Pool:
         body: bytes | bytearray,
         cut_client: Callable[[], None] | None,
     ) -> Connection:
+        if not connection.usable:
+            raise UpstreamBroke("it closed the connection", began=False)
         try:
             connection.begin(head, body)
             if cut_client is not None:

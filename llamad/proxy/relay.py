@@ -29,11 +29,14 @@ from llamad.proxy.pool import Pool
 from llamad.proxy.progress import Progress, WaitingAnswer
 from llamad.proxy.request import Request
 from llamad.proxy.rules import apply
+from llamad.proxy.turns import Turns
 from llamad.wire import lease as wire
 from llamad.wire.meter import Meter
 from llamad.wire.stream import STREAM_PATH
 
 ATTEMPTS_MAX = 2
+# Reads of one worker that the supervisor has at once.
+READS_MAX = 4
 
 Body = bytes | bytearray
 
@@ -141,22 +144,39 @@ class InstanceRelay:
 
 
 class SupervisorRelay:
-    """Relays to the admin socket: the public port's model routes are the admin socket's own documents."""
+    """Relays to the admin socket: the public port's model routes are the admin socket's own documents.
+
+    The supervisor is one thread and takes few connections, operators' among them. So reads take turns, and a document is
+    taken whole before its client, who may be slow, gets any of it. Orders wait for what they order, and are operators'.
+    """
 
     def __init__(self, admin_socket: str, pool: Pool) -> None:
         self._address = f"unix:{admin_socket}"
         self._pool = pool
+        self._reads = Turns(READS_MAX)
 
     async def send(self, req: Request, resp: falcon.asgi.Response, body: Body) -> None:
         """Answer with the supervisor's answer, however long it takes. Raises LlamadError (503 `supervisor-gone`)."""
-        head = Call.of(req, body).plain_head("llamad")
         try:
-            connection = await self._pool.exchange(self._address, head, body)
+            if req.method == "POST":
+                (await self._begin(req, body)).send_head(resp, req.sink)
+                return
+            async with self._reads.turn(req.client):
+                answer = await self._begin(req, body)
+                answer.send_head(resp, req.sink)
+                if not answer.is_event_stream:
+                    resp.data, resp.stream = await answer.rest(), None
+                    answer.end()
         except UpstreamBroke as broke:
             raise await _supervisor_gone(broke) from None
+
+    async def _begin(self, req: Request, body: Body) -> Answer:
+        """Raises UpstreamBroke."""
+        head = Call.of(req, body).plain_head("llamad")
+        connection = await self._pool.exchange(self._address, head, body)
         answer = Answer(self._pool, self._address, connection, _supervisor_gone)
         req.cleanup.callback(answer.end)
-        answer.send_head(resp, req.sink)
+        return answer
 
 
 async def _instance_died(lease: Lease, broke: UpstreamBroke) -> LlamadError:
