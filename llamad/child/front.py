@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 import uvicorn
 
+from llamad.child.connection import Connection
 from llamad.child.door import Application
 from llamad.errors import LlamadError
 
@@ -62,7 +63,7 @@ class Front(uvicorn.Server):
         config = uvicorn.Config(
             app,
             interface="asgi3",
-            http="httptools",
+            http=Connection,
             ws="none",
             lifespan="off",
             log_config=None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 import requests
 
+from llamad.child import connection
+from llamad.child.connection import HEAD_BYTES_MAX
 from llamad.child.front import listen
 from llamad.engine.vocabulary import Failed, GenerateRequest
 from llamad.errors import LlamadError, UnavailableError
@@ -364,3 +367,37 @@ def test_a_stop_lets_running_requests_finish_and_accepts_no_more(front: RunningF
     assert events(call.result().text)[-1] == "[DONE]"
     assert front.ended(5)
     idle.close()
+
+
+# ---- callers without a token
+
+
+@pytest.mark.parametrize("start", [b"GET /", b"GET /health HTTP/1.1\r\nx: ", b"GET /health HTTP/1.1\r\n"])
+def test_a_head_without_end_is_cut_off(front: RunningFront, start: bytes) -> None:
+    """Every user of the machine can send one, and it costs many times its size here."""
+    more = b"a: b\r\n" * 10_000 if start.endswith(b"1.1\r\n") else b"a" * 60_000
+    with front.connect() as client:
+        client.sendall(start)
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            client.sendall(more * (20 * HEAD_BYTES_MAX // len(more)))
+    assert requests.get(front.url + "/health", headers=AUTHORIZED, timeout=10).status_code == 200
+
+
+def test_who_connects_and_says_nothing_is_dropped(
+    front: RunningFront, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "FIRST_HEAD_WITHIN_S", 0.2)
+    with requests.Session() as kept:
+        for _ in range(2):
+            assert kept.get(front.url + "/health", headers=AUTHORIZED, timeout=10).status_code == 200
+            with front.connect() as client:
+                client.sendall(b"GET /health HTTP/1.1\r\n")
+                with contextlib.suppress(ConnectionResetError):
+                    assert client.recv(1) == b""
+
+
+def test_heads_on_a_kept_connection_are_counted_one_by_one(front: RunningFront) -> None:
+    with requests.Session() as kept:
+        for _ in range(2 * HEAD_BYTES_MAX // 60_000):
+            answer = kept.get(front.url + "/health", headers=AUTHORIZED | {"x": "a" * 60_000}, timeout=10)
+            assert answer.status_code == 200
