@@ -68,9 +68,18 @@ def slot(view: SlotView) -> dict[str, Any]:
         "state": view.state,
         "prompt_tokens": view.prompt_tokens,
         "cached_tokens": view.cached_tokens,
-        "next_token": [{"n_decoded": view.predicted_tokens}],
+        "next_token": [_next_token(view, -1)],
     }
     return document if view.asked is None else document | _request(view, view.asked)
+
+
+def _next_token(view: SlotView, remaining: int) -> dict[str, Any]:
+    return {
+        "has_next_token": view.request is not None,
+        "has_new_line": view.has_new_line,
+        "n_remain": remaining,
+        "n_decoded": view.predicted_tokens,
+    }
 
 
 def _request(view: SlotView, asked: GenerateRequest) -> dict[str, Any]:
@@ -81,14 +90,7 @@ def _request(view: SlotView, asked: GenerateRequest) -> dict[str, Any]:
         "n_prompt_tokens_processed": max(0, view.prompt_tokens - view.cached_tokens),
         "n_prompt_tokens_cache": view.cached_tokens,
         "params": outline(Generation.of(asked)),
-        "next_token": [
-            {
-                "has_next_token": busy,
-                "has_new_line": view.has_new_line,
-                "n_remain": remaining,
-                "n_decoded": view.predicted_tokens,
-            },
-        ],
+        "next_token": [_next_token(view, remaining)],
     }
 
 

@@ -84,14 +84,15 @@ def timings(cost: Timings) -> dict[str, Any]:
     """llama-server's `timings`. `prompt_n` counts what was evaluated, without the `cache_n` that was reused. The first
     token comes with the prompt's last step, so it takes no time and the rate is of those after it."""
     evaluated = cost.prompt_tokens - cost.cached_tokens
+    prompt_ms, predicted_ms = round(cost.prompt_ms, 3), round(cost.predicted_ms, 3)
     return {
         "cache_n": cost.cached_tokens,
         "prompt_n": evaluated,
-        "prompt_ms": round(cost.prompt_ms, 3),
-        **_rates("prompt", evaluated, cost.prompt_ms),
+        "prompt_ms": prompt_ms,
+        **_rates("prompt", evaluated, prompt_ms),
         "predicted_n": cost.predicted_tokens,
-        "predicted_ms": round(cost.predicted_ms, 3),
-        **_rates("predicted", max(0, cost.predicted_tokens - 1), cost.predicted_ms),
+        "predicted_ms": predicted_ms,
+        **_rates("predicted", max(0, cost.predicted_tokens - 1), predicted_ms),
         **_drafts(cost),
     }
 
@@ -104,6 +105,6 @@ def _drafts(cost: Timings) -> dict[str, int]:
 
 def _rates(name: str, tokens: int, spent_ms: float) -> dict[str, float]:
     return {
-        f"{name}_per_token_ms": round(spent_ms / tokens, 3) if tokens else 0.0,
-        f"{name}_per_second": round(tokens * 1000 / spent_ms, 3) if spent_ms else 0.0,
+        f"{name}_per_token_ms": spent_ms / tokens if tokens else 0.0,
+        f"{name}_per_second": tokens * 1000 / spent_ms if spent_ms else 0.0,
     }

@@ -61,7 +61,7 @@ def parse_conversation(fields: Fields) -> Conversation:
     thinking, variables = parse_thinking(fields)
     return Conversation(
         tuple(parsed),
-        plain_text(begun.get("content", "")),
+        plain_text(begun.get("content", ""), "\n\n"),
         fields.flag("add_generation_prompt", True) or bool(begun),
         variables,
         parse_toolbox(fields),
@@ -199,11 +199,11 @@ def _take_begun(messages: list[Message]) -> Message:
     return last
 
 
-def plain_text(content: str | list[dict[str, Any]]) -> str:
-    """Content as one text; parts are joined by newlines, as llama-server does."""
+def plain_text(content: str | list[dict[str, Any]], between: str = "\n") -> str:
+    """Content as one text. llama-server joins parts by newlines, and those of a begun answer by empty lines."""
     if isinstance(content, str):
         return content
-    return "\n".join(part["text"] for part in content)
+    return between.join(part["text"] for part in content)
 
 
 def with_plain_content(message: Message) -> Message:

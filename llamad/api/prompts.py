@@ -63,7 +63,7 @@ def _prompt(where: str, value: object, vocabulary: Vocabulary) -> Prompt:
     if len(value) > vocabulary.n_ctx:
         # Before each of millions is looked at: this runs where everybody's streams run.
         raise RequestError(
-            f"cannot fit a prompt of {len(value)} tokens into a context of {vocabulary.n_ctx} tokens",
+            f"cannot fit a prompt of {len(value)} tokens: it exceeds the available context size of {vocabulary.n_ctx} tokens",
             kind="exceed-context-size",
             details={"n_prompt_tokens": len(value), "n_ctx": vocabulary.n_ctx},
         )

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 import uvloop
 
-from llamad import __version__
+from llamad import BUILD_INFO
 from llamad.child.app import build_app
 from llamad.child.chat import choose_chat
 from llamad.child.conversations import Recordings
@@ -46,7 +46,6 @@ from llamad.wire.child import EXIT_OUT_OF_MEMORY, Conversation, State
 
 log = logging.getLogger(__name__)
 
-BUILD = f"llamad-{__version__}"
 EXIT_ABORTED = 1
 # Decode steps of small models take 2 ms: at the default of 5 ms the engine's thread would wait longer for the
 # interpreter than it computes.
@@ -96,7 +95,7 @@ async def _serve(link: Link, spec: InstanceSpec, reporter: Reporter) -> int:
         spec.keeping,
         spec.prefill_budget,
     )
-    identity = Identity(spec.name, spec.engine.path, BUILD)
+    identity = Identity(spec.name, spec.engine.path, BUILD_INFO)
     chat = choose_chat(spec.chat, resident.facts, resident.control_token)
     service = Service(resident, dispatcher, identity, chat, own_defaults(spec))
     sleeper = Sleeper(resident, service, reporter, load, ready)

@@ -133,7 +133,7 @@ def check_chars(service: Service, sizes: Sequence[int], names: Sequence[str]) ->
     for size, name in zip(sizes, names, strict=True):
         if size > service.facts.n_ctx_slot * TOKEN_CHARS_MAX:
             raise RequestError(
-                f"cannot fit '{name}' of {size} characters into a context of {service.facts.n_ctx_slot} tokens",
+                f"cannot fit '{name}' of {size} characters: it exceeds the available context size of {service.facts.n_ctx_slot} tokens",
                 kind="exceed-context-size",
                 details={"param": name, "n_prompt_chars": size, "n_ctx": service.facts.n_ctx_slot},
             )
@@ -148,7 +148,7 @@ def check_inputs(service: Service, inputs: Tokens, names: Sequence[str]) -> None
             )
         if len(tokens) > service.facts.n_ctx_slot:
             raise RequestError(
-                f"cannot fit '{name}' of {len(tokens)} tokens into a context of {service.facts.n_ctx_slot} tokens",
+                f"cannot fit '{name}' of {len(tokens)} tokens: it exceeds the available context size of {service.facts.n_ctx_slot} tokens",
                 kind="exceed-context-size",
                 details={"param": name, "n_prompt_tokens": len(tokens), "n_ctx": service.facts.n_ctx_slot},
             )

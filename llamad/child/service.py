@@ -110,7 +110,7 @@ class Service:
         chars, n_ctx = prompt_chars(prompt), self.n_ctx
         if chars > n_ctx * TOKEN_CHARS_MAX:
             raise RequestError(
-                f"cannot fit a prompt of {chars} characters into a context of {n_ctx} tokens",
+                f"cannot fit a prompt of {chars} characters: it exceeds the available context size of {n_ctx} tokens",
                 kind="exceed-context-size",
                 details={"n_prompt_chars": chars, "n_ctx": n_ctx},
             )

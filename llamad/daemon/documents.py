@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from llamad import __version__
+from llamad import BUILD_INFO, __version__
 from llamad.config.settings import ModelSpec, Problem, RequestRules, Settings
 from llamad.core.ledger import HOST
 from llamad.core.view import DeviceView, ModelView, QueueView
@@ -201,7 +201,7 @@ def props_document(settings: Settings) -> dict[str, Any]:
         "role": "router",
         "max_instances": settings.models_max,
         "models_autoload": settings.models_autoload,
-        "build_info": f"llamad-{__version__}",
+        "build_info": BUILD_INFO,
     }
 
 

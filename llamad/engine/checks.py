@@ -140,7 +140,7 @@ def check_embedding(request: EmbedRequest, facts: ModelFacts) -> LlamadError | N
 def input_too_long(what: str, n_tokens: int, n_ctx: int) -> RequestError:
     """An input of `n_tokens` that has to fit the `n_ctx` tokens that there are."""
     return RequestError(
-        f"cannot fit {what} of {n_tokens} tokens into a context of {n_ctx} tokens",
+        f"cannot fit {what} of {n_tokens} tokens: it exceeds the available context size of {n_ctx} tokens",
         kind="exceed-context-size",
         details={"n_prompt_tokens": n_tokens, "n_ctx": n_ctx},
     )
@@ -152,9 +152,12 @@ def unable(what: str) -> LlamadError:
 
 
 def context_full(n_prompt: int, n_ctx: int) -> RequestError:
-    """A prompt of `n_prompt` tokens is too long for the `n_ctx` tokens that there are."""
+    """A prompt of `n_prompt` tokens is too long for the `n_ctx` tokens that there are.
+
+    Clients know llama-server's words, "exceeds the available context size", and make their conversations shorter.
+    """
     return RequestError(
-        f"cannot fit a prompt of {n_prompt} tokens and its answer into a context of {n_ctx} tokens",
+        f"cannot fit a prompt of {n_prompt} tokens and its answer: it exceeds the available context size of {n_ctx} tokens",
         kind="exceed-context-size",
         details={"n_prompt_tokens": n_prompt, "n_ctx": n_ctx},
     )

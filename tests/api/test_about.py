@@ -83,7 +83,7 @@ def test_an_idle_slot_tells_what_was_asked_last_and_has_nothing_left_to_do() -> 
 
 def test_an_idle_slot_has_no_request() -> None:
     idle = slot(SlotView(0, "idle", 128, None, 0, 3, 0))
-    assert idle["is_processing"] is False
+    assert (idle["is_processing"], idle["next_token"][0]["n_remain"]) == (False, -1)
     assert "params" not in idle
 
 

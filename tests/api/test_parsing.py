@@ -303,6 +303,9 @@ def test_a_last_message_of_the_assistant_is_a_begun_answer() -> None:
     conversation = chat(messages=[USER, {"role": "assistant", "content": "Well, "}]).conversation
     assert conversation.messages == (USER,)
     assert conversation.prefill == "Well, "
+    parts = [{"type": "text", "text": "Well,"}, {"type": "text", "text": "so"}]
+    conversation = chat(messages=[USER, {"role": "assistant", "content": parts}]).conversation
+    assert conversation.prefill == "Well,\n\nso"
     assert conversation.add_generation_prompt
 
 

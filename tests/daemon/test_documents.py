@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -106,3 +107,4 @@ def test_the_rest() -> None:
     assert limits_document(SETTINGS)["models_max"] == 4
     props = props_document(SETTINGS)
     assert (props["role"], props["max_instances"], props["models_autoload"]) == ("router", 4, True)
+    assert re.fullmatch(r"b\d+-.+", props["build_info"])

@@ -84,6 +84,10 @@ NATIVE = [
     *_native("a stop word", stop=["ee", "x"], **STOPPED),
     *_native("several prompts", prompt=[PROMPT, "One, two,"]),
     *_native("token ids", prompt=[84, 104, " of"]),
+    *_native("an object", prompt={"prompt_string": PROMPT}),
+    *_native("a mix of prompts", prompt=[PROMPT, [84, 104], {"prompt_string": [84, " of"]}]),
+    *_native("one token", n_predict=1),
+    *_native("timings of progress", timings_per_token=True, return_progress=True),
     *_native("no tokens", n_predict=0),
     *_native("likelihoods", n_probs=3),
     *_native("likelihoods after sampling", n_probs=3, post_sampling_probs=True, temperature=0.8),
@@ -132,7 +136,15 @@ CHATS = [
         ignore_eos=False,
     ),
     *_chat("two", n=2, temperature=0.8),
+    *_chat("timings of progress", timings_per_token=True, return_progress=True),
     *_chat("a prefix", messages=[*MESSAGES, {"role": "assistant", "content": "Bon"}]),
+    *_chat(
+        "a prefix in words",
+        messages=[*MESSAGES, {"role": "assistant", "content": "Bon"}],
+        continue_final_message=True,
+        add_generation_prompt=False,
+    ),
+    *_chat("llama.cpp's length first", n_predict=2),
 ]
 OTHER_DIALECTS = [
     *_message("plain"),
@@ -141,6 +153,7 @@ OTHER_DIALECTS = [
     *_message("a prefix", messages=[*MESSAGES, {"role": "assistant", "content": "Bon"}]),
     *_response("plain"),
     *_response("its end", **ENDING),
+    *_response("timings and progress", timings_per_token=True, return_progress=True),
     *_response("a talk", input=[{"role": "user", "content": "Hi."}, {"role": "user", "content": "Hello?"}]),
     *_infill("plain"),
     *_infill("files", input_extra=[{"text": "y = 1\n", "filename": "y.py"}], prompt="y"),
@@ -168,6 +181,19 @@ REFUSALS = [
     _refused("no JSON", "/completion", raw="{"),
     _refused("no prompt", "/completion", {"n_predict": 1}),
     _refused("no messages", "/v1/chat/completions", {"max_tokens": 1}),
+    _refused(
+        "a prompt with media", "/completion", {"prompt": {"prompt_string": "x", "multimodal_data": [""]}}
+    ),
+    _refused("a prompt that is nothing", "/completion", {"prompt": {}}),
+    _refused(
+        "a new answer and a begun one",
+        "/v1/chat/completions",
+        {
+            "messages": [*MESSAGES, {"role": "assistant", "content": "Bon"}],
+            "continue_final_message": True,
+            "add_generation_prompt": True,
+        },
+    ),
     _refused("a wrong type", "/completion", {"prompt": "x", "temperature": "hot"}),
     _refused("a grammar that is none", "/completion", {"prompt": "x", "grammar": "root ::= (("}),
     _refused("too long", "/completion", {"prompt": "word " * 3000, "n_predict": 1}),
@@ -194,6 +220,14 @@ VECTORS = [
     Case("vectors: base64", "POST", "/v1/embeddings", {"input": "the cat", "encoding_format": "base64"}),
     Case("vectors: token ids", "POST", "/v1/embeddings", {"input": [5, 6, 7]}),
     Case("vectors: native", "POST", "/embedding", {"content": "the cat"}),
+    Case("vectors: an object", "POST", "/v1/embeddings", {"input": {"prompt_string": "the cat"}}),
+    Case(
+        "vectors: a mix",
+        "POST",
+        "/v1/embeddings",
+        {"input": ["the cat", [5, 6], {"content": [{"type": "text", "text": "a dog"}]}]},
+    ),
+    _refused("a picture", "/v1/embeddings", {"input": {"content": [{"type": "image_url", "image_url": {}}]}}),
     _refused("no input", "/v1/embeddings", {}),
     _refused("an empty input", "/v1/embeddings", {"input": ""}),
 ]
