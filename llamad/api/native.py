@@ -11,7 +11,7 @@ from llamad.api.extras import chosen, prompt_progress, timings_so_far
 from llamad.api.fields import Fields
 from llamad.api.generation import Generation
 from llamad.api.likelihoods import entries
-from llamad.api.prompts import Prompt, prompt_chars, token_id
+from llamad.api.prompts import TEXT_CHARS_MIN, Prompt, prompt_chars, token_id
 from llamad.api.settings import generation_settings
 from llamad.api.sse import BARE
 from llamad.engine.vocabulary import Finished, Likelihood, Progress, Text
@@ -19,7 +19,7 @@ from llamad.errors import LlamadError, RequestError
 
 TOKENIZE_CHARS_MAX = 1 << 20
 """One request's; the worst texts take a microsecond and a half a character, and prompts wait behind it."""
-DETOKENIZE_MAX = 1 << 22
+DETOKENIZE_MAX = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,10 @@ def parse_tokenize(document: dict[str, Any]) -> TokenizeRequest:
     content = _content(fields)
     chars = prompt_chars(content)
     if max(chars, len(content)) > TOKENIZE_CHARS_MAX:
-        raise RequestError(f"cannot tokenize {chars} characters in one request: at most {TOKENIZE_CHARS_MAX}")
+        raise RequestError(
+            f"cannot tokenize {len(content)} texts of {chars} characters, {TEXT_CHARS_MIN} or more each, in one request:"
+            f" at most {TOKENIZE_CHARS_MAX}"
+        )
     return TokenizeRequest(
         content=content,
         add_special=fields.flag("add_special", False),

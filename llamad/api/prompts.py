@@ -13,6 +13,8 @@ from llamad.api.unsupported import unsupported
 from llamad.errors import RequestError
 
 PROMPTS_MAX = 128
+TEXT_CHARS_MIN = 32
+"""Each text is a call of its own."""
 PARTS_MAX = 10_000
 """Of one prompt."""
 
@@ -105,8 +107,8 @@ def token_id(where: str, value: object, n_vocab: int) -> int:
 
 
 def prompt_chars(prompt: Prompt) -> int:
-    """Characters of text in a prompt: what tokenising it costs."""
-    return sum(len(part) for part in prompt if isinstance(part, str))
+    """What tokenising it costs, in characters of text; however short a text is, it costs as much as TEXT_CHARS_MIN."""
+    return sum(max(TEXT_CHARS_MIN, len(part)) for part in prompt if isinstance(part, str))
 
 
 def prompt_tokens(prompt: Prompt, vocabulary: Vocabulary) -> tuple[int, ...]:

@@ -42,6 +42,7 @@ class InputTokens:
 
     async def on_post(self, req: Request, resp: Response) -> None:
         service = self._service
-        conversation = self._parse(parse_object(exchange_of(req).body))
-        tokens = await service.prompt_tokens((service.chat.prompt(conversation),))
+        body = exchange_of(req).body
+        prompt = await service.prompt(body, self._parse(parse_object(body)))
+        tokens = await service.prompt_tokens((prompt,), behind=True)
         answer_json(resp, {**self._said, "input_tokens": len(tokens)})

@@ -35,13 +35,14 @@ class Tokenize:
         service = self._service
         request = parse_tokenize(parse_object(exchange_of(req).body))
 
-        def tokenize() -> list[int]:
-            return mixed_tokens(request.content, service, request.add_special, request.parse_special)
+        def tokenize() -> list[Any]:
+            tokens = mixed_tokens(request.content, service, request.add_special, request.parse_special)
+            return [self._with_piece(token) for token in tokens] if request.with_pieces else tokens
 
-        tokens = await service.aside(prompt_chars(request.content), tokenize)
-        answer_json(
-            resp, {"tokens": [self._with_piece(token) for token in tokens] if request.with_pieces else tokens}
+        tokens = await service.aside(
+            prompt_chars(request.content) + len(request.content), tokenize, behind=True
         )
+        answer_json(resp, {"tokens": tokens})
 
     def _with_piece(self, token: int) -> dict[str, Any]:
         return token_piece(token, self._piece(token) or self._service.engine.detokenize([token]).encode())
@@ -56,9 +57,8 @@ class Detokenize:
     async def on_post(self, req: Request, resp: Response) -> None:
         service = self._service
         tokens = parse_detokenize(parse_object(exchange_of(req).body), service.n_vocab)
-        answer_json(
-            resp, {"content": await service.aside(len(tokens), lambda: service.engine.detokenize(tokens))}
-        )
+        content = await service.aside(len(tokens), lambda: service.engine.detokenize(tokens), behind=True)
+        answer_json(resp, {"content": content})
 
 
 class ApplyTemplate:
@@ -68,8 +68,9 @@ class ApplyTemplate:
         self._service = service
 
     async def on_post(self, req: Request, resp: Response) -> None:
-        conversation = parse_conversation(Fields(parse_object(exchange_of(req).body)))
-        answer_json(resp, {"prompt": self._service.chat.prompt(conversation)})
+        body = exchange_of(req).body
+        conversation = parse_conversation(Fields(parse_object(body)))
+        answer_json(resp, {"prompt": await self._service.prompt(body, conversation)})
 
 
 class Health:

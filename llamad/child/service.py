@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -17,6 +15,7 @@ from llamad.child.chat import Chat
 from llamad.child.embed_work import EmbedWork
 from llamad.child.one_work import OneWork
 from llamad.child.work import Dispatcher, Submitter, Work
+from llamad.child.worker import Worker
 from llamad.engine.vocabulary import Adapters, EngineStats, ModelFacts, SlotView
 from llamad.errors import RequestError
 
@@ -83,8 +82,7 @@ class Service:
         self.defaults = defaults
         self.facts = engine.facts
         self._dispatcher = dispatcher
-        self._worker = ThreadPoolExecutor(1, "worker")
-        self._n_jobs = 0
+        self._worker = Worker()
 
     @property
     def n_vocab(self) -> int:
@@ -99,14 +97,14 @@ class Service:
     @property
     def idle(self) -> bool:
         """No request has the engine or the worker do anything, or is about to."""
-        return not self._n_jobs and self.engine.idle
+        return self._worker.idle and self.engine.idle
 
     def tokenize(self, text: str, add_special: bool, parse_special: bool) -> tuple[int, ...]:
         """Token ids of a short text; long ones go through `aside`."""
         return tuple(self.engine.tokenize(text, add_special, parse_special))
 
-    async def prompt_tokens(self, prompt: Prompt) -> tuple[int, ...]:
-        """Token ids of a prompt. Raises RequestError for one that cannot fit the context."""
+    async def prompt_tokens(self, prompt: Prompt, *, behind: bool = False) -> tuple[int, ...]:
+        """Token ids of a prompt; `behind`: see `aside`. Raises RequestError for one that cannot fit the context."""
         chars, n_ctx = prompt_chars(prompt), self.n_ctx
         if chars > n_ctx * TOKEN_CHARS_MAX:
             raise RequestError(
@@ -114,17 +112,26 @@ class Service:
                 kind="exceed-context-size",
                 details={"n_prompt_chars": chars, "n_ctx": n_ctx},
             )
-        return await self.aside(chars, lambda: prompt_tokens(prompt, self))
+        return await self.aside(chars, lambda: prompt_tokens(prompt, self), behind=behind)
 
     async def turn(self, body: bytes, conversation: Conversation, generation: Generation) -> Turn:
         """Chat.turn for the conversation of a request with this body."""
         return await self.aside(len(body) // PLANNED_BYTES, lambda: self.chat.turn(conversation, generation))
 
-    async def aside(self, chars: int, call: Callable[[], T]) -> T:
-        """Do what takes time in proportion to `chars`: at once if they are few, else off the event loop."""
+    async def prompt(self, body: bytes, conversation: Conversation) -> str:
+        """Chat.prompt for the conversation of a request with this body, which asks for no generation."""
+        return await self.aside(
+            len(body) // PLANNED_BYTES, lambda: self.chat.prompt(conversation), behind=True
+        )
+
+    async def aside(self, chars: int, call: Callable[[], T], *, behind: bool = False) -> T:
+        """Do what takes time in proportion to `chars`: at once if they are few, else off the event loop.
+
+        `behind`: it is no part of a generation, so it waits for those that are, and for shorter ones of its kind.
+        """
         if chars <= INLINE_CHARS_MAX or self.engine.asleep:
             return call()
-        return await self.on_worker(call)
+        return await self._worker.do(call, weight=chars if behind else 0)
 
     async def on_worker(self, call: Callable[[], T]) -> T:
         """Do what takes long on a thread that does one thing at a time.
@@ -132,12 +139,7 @@ class Service:
         That is what makes it safe to free a model there: a job whose request was cancelled goes on to its end, and
         may be reading the vocabulary.
         """
-        self._n_jobs += 1
-        try:
-            # A job that is still in line when its caller leaves is taken out of it; one that has begun is not.
-            return await asyncio.get_running_loop().run_in_executor(self._worker, call)
-        finally:
-            self._n_jobs -= 1
+        return await self._worker.do(call)
 
     def begin(self, cleanup: ExitStack, generation: Generation, prompts: Sequence[tuple[int, ...]]) -> Work:
         """Have the engine generate, a sequence for each prompt, until `cleanup` is run."""
@@ -160,4 +162,4 @@ class Service:
 
     def close(self) -> None:
         """Let go of the thread."""
-        self._worker.shutdown(wait=False, cancel_futures=True)
+        self._worker.close()
