@@ -50,6 +50,10 @@ class Dialect(Protocol):
         """New text of sequence `index`; none where it is not certain yet what the text is."""
         ...
 
+    def frames(self, index: int, text: Text) -> bytes:
+        """The frames of `piece`."""
+        ...
+
     def progress(self, index: int, progress: Progress) -> list[Any]:
         """How far the prompt of sequence `index` is; only for a request that asks for it."""
         ...
@@ -65,6 +69,20 @@ class Dialect(Protocol):
     def failure(self, error: LlamadError) -> Any:
         """The last document of a stream that cannot be finished."""
         ...
+
+
+class Framed:
+    """A dialect that frames its pieces one by one."""
+
+    framing: Framing
+
+    def piece(self, index: int, text: Text) -> list[Any]:
+        """See Dialect."""
+        raise NotImplementedError
+
+    def frames(self, index: int, text: Text) -> bytes:
+        """The frames of `piece`."""
+        return self.framing.frames(self.piece(index, text))
 
 
 def usage(parts: Sequence[Timings]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from llamad.api.extras import prompt_progress, timings_so_far
 from llamad.api.likelihoods import content
 from llamad.api.message import AssistantMessage, Call, read_message
 from llamad.api.openai import Completed, Streaming
+from llamad.api.sse import Stencil, frame
 from llamad.engine.vocabulary import Finished, Likelihood, Progress, Text
 
 
@@ -31,6 +32,7 @@ class ChatDialect(Completed):
         self._n = n
         self._make_parser = make_parser
         self._streams: dict[int, _Stream] = {}
+        self._stencils: dict[tuple[int, type], Stencil] = {}
 
     def whole(self, answers: Sequence[Whole]) -> dict[str, Any]:
         """One choice a sequence, with the assistant's message."""
@@ -64,6 +66,18 @@ class ChatDialect(Completed):
         chunks = self._chunks(index, stream, stream.parser.push(text.text))
         return [*chunks[:-1], chunks[-1] | timings_so_far(text)] if chunks else []
 
+    def frames(self, index: int, text: Text) -> bytes:
+        """The frames of `piece`, by a stencil where it is nothing but more text of one kind."""
+        if text.likelihoods or text.timings is not None:
+            return super().frames(index, text)
+        stream = self._stream(index)
+        deltas = stream.parser.push(text.text)
+        if len(deltas) == 1 and not stream.untold:
+            delta = deltas[0]
+            if isinstance(delta, Content | Reasoning):
+                return self._stencil(index, type(delta)).filled(delta.text)
+        return self.framing.frames(self._chunks(index, stream, deltas))
+
     def ending(self, index: int, finished: Finished) -> list[dict[str, Any]]:
         """What was held back, then an empty delta with the finish reason."""
         stream = self._stream(index)
@@ -76,6 +90,13 @@ class ChatDialect(Completed):
         if index not in self._streams:
             self._streams[index] = _Stream(self._make_parser())
         return self._streams[index]
+
+    def _stencil(self, index: int, kind: type[Content | Reasoning]) -> Stencil:
+        stencil = self._stencils.get((index, kind))
+        if stencil is None:
+            stencil = Stencil(lambda text: frame(self._delta(index, delta_document(kind(text)), None)))
+            self._stencils[index, kind] = stencil
+        return stencil
 
     def _chunks(self, index: int, stream: _Stream, deltas: list[Delta]) -> list[dict[str, Any]]:
         chunks = []

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from llamad.api.answer import Head, Whole, timings
+from llamad.api.answer import Framed, Head, Whole, timings
 from llamad.api.deltas import CallArguments, CallBegun, Content, Delta, Parser, Reasoning
 from llamad.api.message import AssistantMessage, Call, read_message
 from llamad.api.sse import ANTHROPIC
@@ -24,7 +24,7 @@ from llamad.errors import LlamadError, anthropic_error
 Document = dict[str, Any]
 
 
-class MessagesDialect:
+class MessagesDialect(Framed):
     """One message. `stops`, `shows_thoughts`: see `MessagesRequest`; `max_tokens`: the request's.
 
     A stream begins with what of the prompt was cached, so its first Text has to tell timings.

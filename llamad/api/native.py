@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from llamad.api.answer import Head, Whole, timings
+from llamad.api.answer import Framed, Head, Whole, timings
 from llamad.api.extras import chosen, prompt_progress, timings_so_far
 from llamad.api.fields import Fields
 from llamad.api.generation import Generation
@@ -30,7 +30,7 @@ class PromptText:
     text: str
 
 
-class NativeDialect:
+class NativeDialect(Framed):
     """Answers of `/completion`: an object, or an array of them where there are several (`n` for each prompt).
 
     `prompts`: of each answer.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from llamad.api.answer import Head, Whole, timings, usage
+from llamad.api.answer import Framed, Head, Whole, timings, usage
 from llamad.api.conversation import Conversation, parse_conversation
 from llamad.api.extras import prompt_progress, timings_so_far
 from llamad.api.fields import Fields
@@ -14,7 +14,7 @@ from llamad.api.generation import Generation, parse_generation
 from llamad.api.likelihoods import columns
 from llamad.api.prompts import Prompt, parse_prompts
 from llamad.api.sampling import Vocabulary
-from llamad.api.sse import OPENAI
+from llamad.api.sse import OPENAI, Stencil, frame
 from llamad.api.unsupported import CHAT_ONLY, refuse_unsupported
 from llamad.engine.vocabulary import Finished, Progress, Text
 from llamad.errors import LlamadError, RequestError
@@ -102,7 +102,7 @@ def parse_streaming(fields: Fields) -> Streaming:
     )
 
 
-class Completed:
+class Completed(Framed):
     """What both kinds of answer share: the head of every document, and the chunk of usage at the end."""
 
     framing = OPENAI
@@ -158,6 +158,7 @@ class CompletionDialect(Completed):
     def __init__(self, head: Head, streaming: Streaming) -> None:
         super().__init__(head, streaming)
         self._sent_chars: dict[int, int] = {}
+        self._stencils: dict[int, Stencil] = {}
 
     def whole(self, answers: Sequence[Whole]) -> dict[str, Any]:
         """The choices in the order of the prompts."""
@@ -179,6 +180,17 @@ class CompletionDialect(Completed):
         self._sent_chars[index] = offset + len(text.text)
         choice = _choice(index, text.text, None, columns(text.likelihoods, offset))
         return [self._chunk([choice]) | timings_so_far(text)]
+
+    def frames(self, index: int, text: Text) -> bytes:
+        """The frame of `piece`, by a stencil where it is nothing but text."""
+        if text.likelihoods or text.timings is not None:
+            return super().frames(index, text)
+        self._sent_chars[index] = self._sent_chars.get(index, 0) + len(text.text)
+        stencil = self._stencils.get(index)
+        if stencil is None:
+            stencil = Stencil(lambda text: frame(self._chunk([_choice(index, text, None)])))
+            self._stencils[index] = stencil
+        return stencil.filled(text.text)
 
     def progress(self, index: int, progress: Progress) -> list[dict[str, Any]]:
         """No text yet."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from llamad.api.answer import Head, Whole, timings
+from llamad.api.answer import Framed, Head, Whole, timings
 from llamad.api.deltas import CallArguments, CallBegun, Content, Delta, Parser, Reasoning
 from llamad.api.extras import prompt_progress, timings_so_far
 from llamad.api.sse import NAMED
@@ -24,7 +24,7 @@ from llamad.errors import LlamadError
 Document = dict[str, Any]
 
 
-class ResponsesDialect:
+class ResponsesDialect(Framed):
     """One response. `echo`: see `ResponsesRequest`; `now`: the wall clock in seconds."""
 
     framing = NAMED

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,25 @@ class Framing:
     # A comment, which every parser passes over.
     ping: bytes = b": ping\n\n"
     done: bytes = b""
+
+    def frames(self, documents: Iterable[Any]) -> bytes:
+        """One after another."""
+        return b"".join(map(self.frame, documents))
+
+
+class Stencil:
+    """A frame with a hole for a text: cut once, then filled for each token, at a fraction of what a document costs.
+
+    `framed`: the frame with a text in it, in one place.
+    """
+
+    def __init__(self, framed: Callable[[str], bytes]) -> None:
+        text = secrets.token_hex(16)
+        self._before, self._after = framed(text).split(_encode(text))
+
+    def filled(self, text: str) -> bytes:
+        """The frame with this text."""
+        return self._before + _encode(text) + self._after
 
 
 BARE = Framing()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from llamad.api.answer import Dialect, Whole
+from llamad.api.answer import Dialect, Framed, Whole
 from llamad.engine.vocabulary import Finished, Progress, Text
 from llamad.errors import LlamadError
 
 
-class Verbose:
+class Verbose(Framed):
     """A dialect with another one's documents inside its own."""
 
     def __init__(self, dialect: Dialect, inner: Dialect) -> None:

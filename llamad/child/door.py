@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,15 +35,19 @@ EXCHANGE = "llamad.exchange"
 Scope = dict[str, Any]
 Event = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Event]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
+Send = Callable[[dict[str, Any]], Coroutine[Any, Any, None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One request as handlers see it: its whole body, and what is to be done when it ends, however it does."""
+    """One request as handlers see it: its whole body, and what is to be done when it ends, however it does.
+
+    `send`: ASGI's, for what is sent between two pieces of an answer that Falcon sends.
+    """
 
     body: bytes
+    send: Send
     cleanup: ExitStack = field(default_factory=ExitStack)
 
 
@@ -73,26 +77,24 @@ class Door:
             return
         if body is None:
             return
-        exchange = Exchange(body)
-        scope[EXCHANGE] = exchange
         ticket = parse_ticket(_header(scope, TICKET_HEADER.encode()))
         if ticket and scope["method"] == "POST":
-            await self._converse(ticket, exchange, scope, receive, send)
+            await self._converse(ticket, body, scope, receive, send)
             return
+        exchange = scope[EXCHANGE] = Exchange(body, send)
         with exchange.cleanup:
             await _serve(self._app, scope, receive, send)
 
-    async def _converse(
-        self, ticket: int, exchange: Exchange, scope: Scope, receive: Receive, send: Send
-    ) -> None:
+    async def _converse(self, ticket: int, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the application answer into a recording, and the caller read it for as long as it stays."""
         id = str(_header(scope, ID_HEADER.encode()) or b"", "latin-1")
         try:
-            recording = self._recordings.begin(ticket, id, len(exchange.body))
+            recording = self._recordings.begin(ticket, id, len(body))
         except LlamadError as error:
             await _refuse(scope, send, error)
             return
         replay = recording.replay(0, caller=True)
+        exchange = scope[EXCHANGE] = Exchange(body, recording.send)
         recording.task = asyncio.create_task(self._record(recording, exchange, scope))
         await _serve(partial(_play, recording, replay), scope, receive, send)
         if recording.status >= 400 and replay.offset == recording.ring.end and recording.over:

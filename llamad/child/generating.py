@@ -18,7 +18,7 @@ from llamad.api.native import NativeDialect, PromptText
 from llamad.api.openai import Streaming
 from llamad.api.verbose import Verbose
 from llamad.child.door import exchange_of
-from llamad.child.events import events
+from llamad.child.events import EventStream
 from llamad.child.service import Service
 from llamad.clock import Clock
 
@@ -72,17 +72,20 @@ class Generating:
 
         A stream's head waits no longer than its first ping: an answer of which nothing comes at all is taken for dead.
         """
-        work = self._service.begin(exchange_of(req).cleanup, generation, prompts)
+        exchange = exchange_of(req)
+        work = self._service.begin(exchange.cleanup, generation, prompts)
         if streaming.wanted:
             ping_s = self._ping_s(streaming)
-            first = await work.parts(ping_s)
+            await work.first(ping_s)
             resp.content_type = "text/event-stream"
             resp.set_headers(SSE_HEADERS)
-            resp.stream = events(dialect, work, first, ping_s)
+            stream = EventStream(dialect, work, ping_s, exchange.send)
+            exchange.cleanup.callback(stream.stop)
+            resp.stream = stream
         else:
-            first = await work.parts()
+            answers = await work.whole()
             resp.content_type = falcon.MEDIA_JSON
-            resp.data = msgspec.json.encode(dialect.whole(await work.whole(first)))
+            resp.data = msgspec.json.encode(dialect.whole(answers))
 
     async def _native(self, head: Head, generation: Generation, prompts: Prompts) -> NativeDialect:
         service = self._service

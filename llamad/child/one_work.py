@@ -28,11 +28,11 @@ class OneWork:
             raise output.error
         return output
 
-    def take(self, output: Output) -> None:
+    def take(self, outputs: list[Output]) -> None:
         """The last word, which is the only one."""
         self._answered = True
         if not self._last.done():
-            self._last.set_result(output)
+            self._last.set_result(outputs[0])
 
     def close(self) -> None:
         """Cancel it if it is still going on."""

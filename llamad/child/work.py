@@ -8,13 +8,13 @@ bounded by the context: an answer cannot be longer, however slowly its client re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from llamad.api.answer import Whole
 from llamad.api.generation import Generation
-from llamad.engine.orders import SlotDone
-from llamad.engine.vocabulary import Embedded, Failed, Finished, Output, Progress, Request, Text
+from llamad.engine.vocabulary import Failed, Finished, Output, Progress, Request, Text
 
 Part = tuple[int, Text | Progress | Finished]
 """What is new of a work: the index of the sequence, and the output."""
@@ -29,9 +29,9 @@ class Submitter(Protocol):
 
 
 class Receiver(Protocol):
-    """A work, for whoever has outputs for it."""
+    """A work, for whoever has a step's outputs for it."""
 
-    def take(self, output: Output, /) -> None: ...
+    def take(self, outputs: list[Output], /) -> None: ...
 
 
 class Dispatcher:
@@ -60,10 +60,13 @@ class Dispatcher:
         self._works.pop(number, None)
 
     def _sort(self, outputs: list[Output]) -> None:
+        each: dict[Receiver, list[Output]] = {}
         for output in outputs:
             work = self._works.get(output.id)
             if work is not None:
-                work.take(output)
+                each.setdefault(work, []).append(output)
+        for work, its in each.items():
+            work.take(its)
 
 
 class Work:
@@ -75,7 +78,7 @@ class Work:
         self._open: dict[int, int] = {}
         self._arrived: list[Part] = []
         self._failure: Failed | None = None
-        self._waiter: asyncio.Future[None] | None = None
+        self._tell: Callable[[], None] | None = None
 
     def start(self, generation: Generation, prompts: Sequence[tuple[int, ...]]) -> None:
         """Submit a family of `n` requests for each prompt; the answers to a prompt have consecutive indexes."""
@@ -89,60 +92,72 @@ class Work:
 
     @property
     def ended(self) -> bool:
-        """Whether all that will ever come has been given out."""
+        """Whether all that will ever come has been taken."""
         return not self._open and not self._arrived and self._failure is None
 
-    async def parts(self, within_s: float | None = None) -> list[Part]:
-        """Wait for something new, in order; nothing only where `within_s` is over.
+    @property
+    def last_has_come(self) -> bool:
+        """Whether nothing more will come than has."""
+        return not self._open or self._failure is not None
 
-        Raises the LlamadError of a sequence that failed.
-        """
-        if not self._arrived and self._failure is None:
-            await self._news(within_s)
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something to take."""
+        return bool(self._arrived) or self._failure is not None
+
+    def arrived(self) -> list[Part]:
+        """Take what is new, in order. Raises the LlamadError of a sequence that failed, when all else is taken."""
         if not self._arrived and self._failure is not None:
             raise self._failure.error
         arrived, self._arrived = self._arrived, []
         return arrived
 
-    async def _news(self, within_s: float | None) -> None:
-        """Until there are some, or the time is over. Done for every token, of which an Event and asyncio.timeout would be
-        a third of the cost."""
-        loop = asyncio.get_running_loop()
-        waiter = self._waiter = loop.create_future()
-        timer = None if within_s is None else loop.call_later(within_s, _wake, waiter)
-        try:
-            await waiter
-        finally:
-            self._waiter = None
-            if timer is not None:
-                timer.cancel()
+    def listen(self, tell: Callable[[], None]) -> None:
+        """Have `tell` called whenever a step has brought something."""
+        self._tell = tell
 
-    async def whole(self, first: list[Part]) -> list[Whole]:
-        """All of it, in the order of the prompts. `first` has been taken already."""
+    async def first(self, within_s: float | None = None) -> None:
+        """Wait until there is something new, or `within_s` is over. Raises the LlamadError of a sequence that failed."""
+        if not self.has_news:
+            loop = asyncio.get_running_loop()
+            waiter: asyncio.Future[None] = loop.create_future()
+            timer = None if within_s is None else loop.call_later(within_s, _wake, waiter)
+            self.listen(partial(_wake, waiter))
+            try:
+                await waiter
+            finally:
+                self._tell = None
+                if timer is not None:
+                    timer.cancel()
+        if not self._arrived and self._failure is not None:
+            raise self._failure.error
+
+    async def whole(self) -> list[Whole]:
+        """All of it, in the order of the prompts. Raises as `first` does."""
         texts: dict[int, list[Text]] = {}
         last: dict[int, Finished] = {}
-        parts = first
-        while True:
-            for index, output in parts:
+        while not self.ended:
+            await self.first()
+            for index, output in self.arrived():
                 if isinstance(output, Text):
                     texts.setdefault(index, []).append(output)
                 elif isinstance(output, Finished):
                     last[index] = output
-            if self.ended:
-                return [_whole(texts.get(index, []), last[index]) for index in sorted(last)]
-            parts = await self.parts()
+        return [_whole(texts.get(index, []), last[index]) for index in sorted(last)]
 
-    def take(self, output: Output) -> None:
-        """A new output of one of the sequences."""
-        if isinstance(output, Failed):
-            self._failure = self._failure or output
-            self._end(output.id)
-        elif not isinstance(output, Embedded | SlotDone):
-            self._arrived.append((self._open[output.id], output))
-            if isinstance(output, Finished):
+    def take(self, outputs: list[Output]) -> None:
+        """What a step has brought of the sequences."""
+        for output in outputs:
+            if isinstance(output, Text | Progress):
+                self._arrived.append((self._open[output.id], output))
+            elif isinstance(output, Finished):
+                self._arrived.append((self._open[output.id], output))
                 self._end(output.id)
-        if self._waiter is not None:
-            _wake(self._waiter)
+            elif isinstance(output, Failed):
+                self._failure = self._failure or output
+                self._end(output.id)
+        if self._tell is not None:
+            self._tell()
 
     def close(self) -> None:
         """Cancel what is still going on."""
