@@ -118,8 +118,12 @@ def test_a_stop_ends_the_generation(llamad: Llamad) -> None:
         answer = requests.delete(llamad.url + "/v1/stream", params={"conv_id": "stop"}, timeout=10)
         assert (answer.status_code, answer.content) == (204, b"")
     assert leases(llamad) == 0
-    slots = requests.get(llamad.url + "/slots", params={"model": "smol"}, timeout=10)
-    wait_until(lambda: not any(slot["is_processing"] for slot in slots.json()), 5)
+
+    def processing() -> bool:
+        slots = requests.get(llamad.url + "/slots", params={"model": "smol"}, timeout=10)
+        return any(slot["is_processing"] for slot in slots.json())
+
+    wait_until(lambda: not processing(), 30)
     assert resume(llamad, "stop").status_code == 404
     assert lookup(llamad, "stop") == []
 
