@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 from llamad.core.actions import EndLease, GrantLease, QueueLease
 from llamad.core.events import (
     LeaseAnnounced,
@@ -104,19 +107,45 @@ def _not_loaded(model: Model, why: str) -> Refusal:
 
 
 def _wait(s: SchedulerState, model: Model, event: LeaseAsked, now: float) -> bool:
-    """Become a waiter, within the bounds."""
+    """Become a waiter, within the bounds; where they are reached, in place of one whose client has more than its share."""
     most = s.limits.max_queued
     if len(model.waiters) >= most:
+        place = _make_place(s, [model], event.client, now)
         refusal = _queue_full(
             429, f"{len(model.waiters)} requests wait for model {model.name!r}, the most is {most}"
         )
     elif s.waiting >= most:
+        crowded = [other for other in s.models.values() if other.waiters]
+        place = _make_place(s, crowded, event.client, now)
         refusal = _queue_full(503, f"{s.waiting} requests wait in all, the most is {most}")
     else:
+        place = True
+    if place:
         s.add_waiter(model, event.key, now, event.client)
-        return True
-    s.refuse(event.key, refusal)
-    return False
+    else:
+        s.refuse(event.key, refusal)
+    return place
+
+
+def _make_place(s: SchedulerState, models: Sequence[Model], client: str, now: float) -> bool:
+    """Turn away the youngest request of the client that has most of them waiting, if `client` has fewer by far.
+
+    So a full queue is shared: whoever fills it is refused, and nobody else.
+    """
+    counts: Counter[str] = Counter()
+    for model in models:
+        counts.update(model.waiters.counts())
+    greedy = max(counts, key=lambda name: counts[name], default=client)
+    over = s.waiting > s.limits.max_queued  # the limit was lowered: one place is not enough
+    if over or counts[greedy] <= counts[client] + 1:
+        return False
+    model = max(models, key=lambda one: one.waiters.counts().get(greedy, 0))
+    youngest = model.waiters.youngest(greedy)
+    s.remove_waiter(model, youngest)
+    numbers = f"{counts[greedy]} of this client wait, and the place is another's"
+    s.refuse(youngest, _queue_full(429, numbers))
+    waiter_left(s, model, now)
+    return True
 
 
 def _queue_full(status: int, numbers: str) -> Refusal:

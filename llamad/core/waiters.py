@@ -1,7 +1,7 @@
 """Those who wait for one model, and whose turn it is.
 
 Turns go round the clients, so that one client's hundred requests do not hold back another's one; each client's own are
-served in order of arrival. All operations are O(1).
+served in order of arrival. All operations are O(1), but for `counts`.
 """
 
 from __future__ import annotations
@@ -78,6 +78,14 @@ class Waiters:
         if mine:
             self._turns[client] = mine
         return key
+
+    def counts(self) -> dict[str, int]:
+        """How many requests each client has waiting."""
+        return {client: len(mine) for client, mine in self._turns.items()}
+
+    def youngest(self, client: str) -> LeaseKey:
+        """The last that came of a client that has any."""
+        return next(reversed(self._turns[client]))
 
     def tickets(self) -> list[Ticket]:
         return [who for who in self._arrived if isinstance(who, Ticket)]
