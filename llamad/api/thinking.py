@@ -11,6 +11,7 @@ FORMATS = ("auto", "none", "deepseek", "deepseek-legacy")
 """llama-server's `reasoning_format`. `none`: thoughts stay in the content, with their marks; `deepseek`: they are
 `reasoning_content`; `deepseek-legacy`: both; `auto`: `deepseek`."""
 MESSAGE_CHARS_MAX = 4096
+BUDGET_MAX = (1 << 31) - 1
 _BUDGETS = ("reasoning_budget_tokens", "thinking_budget_tokens", "reasoning_budget")
 
 
@@ -19,12 +20,14 @@ class Thinking:
     """None where it is left to the server, or to the template.
 
     `budget`: tokens that a thought may have: -1 any number, 0 none. `message`: what ends a thought that has spent them.
+    `control`: the client may end it while it goes on.
     """
 
     format: str | None = None
     enabled: bool | None = None
     budget: int | None = None
     message: str | None = None
+    control: bool = False
 
     def over(self, defaults: Thinking) -> Thinking:
         """What is said here, and for the rest what the defaults say."""
@@ -33,6 +36,7 @@ class Thinking:
             self.enabled if self.enabled is not None else defaults.enabled,
             self.budget if self.budget is not None else defaults.budget,
             self.message if self.message is not None else defaults.message,
+            self.control or defaults.control,
         )
 
 
@@ -60,11 +64,12 @@ def parse_thinking(fields: Fields) -> tuple[Thinking, dict[str, Any]]:
     message = fields.text("reasoning_budget_message", "")
     if len(message) > MESSAGE_CHARS_MAX:
         raise fields.wrong("reasoning_budget_message", f"at most {MESSAGE_CHARS_MAX} characters", message)
-    return Thinking(chosen, enabled, _budget(fields), message or None), variables
+    control = fields.flag("reasoning_control", False)
+    return Thinking(chosen, enabled, _budget(fields), message or None, control), variables
 
 
 def _budget(fields: Fields) -> int | None:
     for name in _BUDGETS:
         if fields.raw(name) is not None:
-            return fields.integer(name, -1, -1, (1 << 31) - 1)
+            return fields.integer(name, -1, -1, BUDGET_MAX)
     return None

@@ -27,9 +27,9 @@ from llamad.api.deltas import Parser
 from llamad.api.generation import Generation
 from llamad.api.notation import Notation, Spelling
 from llamad.api.template import ChatTemplate
-from llamad.api.thinking import Thinking
+from llamad.api.thinking import BUDGET_MAX, Thinking
 from llamad.api.tool_words import describe, spell_out
-from llamad.engine.vocabulary import Rules, ThoughtLimit
+from llamad.engine.vocabulary import Rules, ThoughtLimit, Word
 from llamad.errors import RequestError
 
 
@@ -166,13 +166,15 @@ def _state(
 def _limit(thinking: Thinking, state: str, notation: Notation, template: ChatTemplate) -> ThoughtLimit | None:
     """How long the model may think; no thought at all is a matter of rules."""
     thought = notation.thought
-    if thought is None or state == "off" or not thinking.budget or thinking.budget < 0:
+    budget = BUDGET_MAX if thinking.budget is None or thinking.budget < 0 else thinking.budget
+    if thought is None or state == "off" or not budget or (budget == BUDGET_MAX and not thinking.control):
         return None
     closing = (
         thought.closes if notation.frames else template.traits.thought_frame(thought.opens, thought.closes)[1]
     )
     opens = "" if state == "begun" else thought.opens
-    return ThoughtLimit(thinking.budget, opens, thought.closes, (thinking.message or "") + closing)
+    enough = Word() if thinking.control else None
+    return ThoughtLimit(budget, opens, thought.closes, (thinking.message or "") + closing, enough)
 
 
 def _embeds(rules: Rules, notation: Notation, state: str) -> bool:

@@ -63,12 +63,15 @@ NEUTRAL: dict[str, Callable[[Any], bool]] = {
     "generation_prompt": _empty,
     "preserved_tokens": _empty,
     "parse_tool_calls": _on,
-    "reasoning_control": _empty,
     "chat_template": _empty,
 }
 """Field name to the values that ask for nothing."""
 
-CHAT_ONLY: dict[str, Callable[[Any], bool]] = {"tools": _empty, "tool_choice": _no_choice}
+CHAT_ONLY: dict[str, Callable[[Any], bool]] = {
+    "tools": _empty,
+    "tool_choice": _no_choice,
+    "reasoning_control": _empty,
+}
 """What only a chat can have, in the same form."""
 
 

@@ -15,6 +15,7 @@ from llamad.api.about import Endpoints
 from llamad.child.conversations import Recordings
 from llamad.child.instance_spec import EMBD_NORMALIZE
 from llamad.child.routes_about import Metrics, Models, Props, Slots
+from llamad.child.routes_control import Control
 from llamad.child.routes_counts import count_routes
 from llamad.child.routes_embed import Embeddings, Rerank
 from llamad.child.routes_generate import ChatCompletions, Completions, NativeCompletions
@@ -27,6 +28,7 @@ from llamad.child.routes_slots import SlotActions
 from llamad.child.routes_stream import StreamReplay, StreamsLookup
 from llamad.child.service import Service
 from llamad.child.slot_files import SlotFiles
+from llamad.child.thoughts import Thoughts
 from llamad.clock import Clock
 from llamad.errors import LlamadError, body_for, error_body
 from llamad.wire.stream import LOOKUP_PATH, STREAM_PATH
@@ -56,7 +58,8 @@ def build_app(
     `ping_interval_s` and `embd_normalize` are for requests that do not say.
     """
     app: falcon.asgi.App[Request, Response] = falcon.asgi.App()
-    chat = ChatCompletions(service, clock, ping_interval_s)
+    thoughts = Thoughts()
+    chat = ChatCompletions(service, clock, ping_interval_s, thoughts)
     completions = Completions(service, clock, ping_interval_s)
     native, health = NativeCompletions(service, clock, ping_interval_s), Health()
     responses = Responses(service, clock, ping_interval_s)
@@ -65,6 +68,7 @@ def build_app(
     routes: dict[str, Any] = {
         "/v1/chat/completions": chat,
         "/chat/completions": chat,
+        "/v1/chat/completions/control": Control(thoughts),
         "/v1/completions": completions,
         "/completion": native,
         "/completions": native,

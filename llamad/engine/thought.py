@@ -1,7 +1,7 @@
-"""A bound on what a model thinks before it answers. Pure.
+"""A bound on what a model thinks before it answers. Pure, but for the word that another thread may say.
 
 It is a constraint around another one, or around none: while the thought goes on, its tokens are counted, and when they are
-spent, only the tokens of its ending are allowed, one after another. Whether a thought begins and ends is seen in the text.
+spent, or somebody has said that it is enough, only the tokens of its ending are allowed, one after another. Whether a thought begins and ends is seen in the text.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from llamad.engine.narrow import Ids, Row
 from llamad.engine.sampling import Constraint
-from llamad.engine.vocabulary import ThoughtLimit
+from llamad.engine.vocabulary import ThoughtLimit, Word
 
 
 class BoundedThought:
@@ -27,6 +27,7 @@ class BoundedThought:
     ) -> None:
         self._opens, self._closes = limit.opens.encode(), limit.closes.encode()
         self._n_left = limit.budget
+        self._enough = limit.enough or Word()
         self._ending = list(ending)
         self._piece = piece
         self._inner = inner
@@ -59,8 +60,8 @@ class BoundedThought:
 
     @property
     def _forced(self) -> int | None:
-        spent = self._thinking and not self._over and self._n_left <= 0
-        return self._ending[0] if spent and self._ending else None
+        ends = self._thinking and not self._over and (self._n_left <= 0 or self._enough.said)
+        return self._ending[0] if ends and self._ending else None
 
     def _look_at(self, token: int) -> None:
         self._text += self._piece(token)

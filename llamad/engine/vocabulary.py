@@ -90,9 +90,18 @@ Adapters = tuple[tuple[int, float], ...]
 """LoRA adapters in force: (id, scale) by ascending id, none with a scale of 0. Ids count a model's adapters from 0."""
 
 
+class Word:
+    """Said by one thread and heard by another, once and for all."""
+
+    __slots__ = ("said",)
+
+    def __init__(self) -> None:
+        self.said = False
+
+
 @dataclass(frozen=True, slots=True)
 class ThoughtLimit:
-    """A thought may have `budget` tokens; after them it is ended with the text `ending`.
+    """A thought may have `budget` tokens; after them, or when `enough` is said, it is ended with the text `ending`.
 
     It begins with `opens` at the head of the answer ("": the prompt has begun it) and ends with `closes`.
     """
@@ -101,6 +110,7 @@ class ThoughtLimit:
     opens: str
     closes: str
     ending: str
+    enough: Word | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from llamad.proxy.cors import Said
 from llamad.proxy.door import Door
 from llamad.proxy.heads import id_headers, request_id_of
 from llamad.proxy.lease import LeaseClient
-from llamad.proxy.lookup import INFERENCE_PATHS, TEXT_PATHS
+from llamad.proxy.lookup import CONTROL_PATH, INFERENCE_PATHS, TEXT_PATHS
 from llamad.proxy.orphans import Orphans
 from llamad.proxy.pool import Pool
 from llamad.proxy.refusals import refusal
@@ -166,6 +166,7 @@ def _add_routes(
         app.add_route(path, handlers.Inference(instances, settings.max_body_bytes, generates))
     for path in ("/props", "/metrics"):
         app.add_route(path, handlers.InstanceOrSupervisor(instances, supervisor))
+    app.add_route(CONTROL_PATH, handlers.InstanceControl(instances))
     app.add_route("/slots", handlers.InstanceRead(instances))
     app.add_route("/lora-adapters", handlers.InstanceState(instances, settings.max_body_bytes))
     app.add_route("/slots/{slot}", handlers.InstanceAction(instances, settings.max_body_bytes))

@@ -14,7 +14,7 @@ from llamad.proxy.relay import InstanceRelay, SupervisorRelay
 from llamad.proxy.request import Request
 from llamad.units import MIB
 
-# Orders to the supervisor are a name and a few flags.
+# Orders are a name and a few flags.
 ORDER_BYTES_MAX = MIB
 
 Response = falcon.asgi.Response
@@ -63,6 +63,19 @@ class InstanceAction:
     async def on_post(self, req: Request, resp: Response, **_: Any) -> None:
         body = await req.read_body(self._max_body_bytes)
         await self._instances.send(req, resp, _wish_of_query(req), body)
+
+
+class InstanceControl:
+    """`POST` with a model in the body: an order about what a resident instance does just now, which waits for no slot."""
+
+    def __init__(self, instances: InstanceRelay) -> None:
+        self._instances = instances
+
+    async def on_post(self, req: Request, resp: Response) -> None:
+        body = await req.read_body(ORDER_BYTES_MAX)
+        wish = wish_of_body(req.content_type or "", body, req.query_string)
+        wish = wish._replace(autoload=False, load=False, slot=False)
+        await self._instances.send(req, resp, wish, body)
 
 
 class InstanceState(InstanceRead, InstanceAction):

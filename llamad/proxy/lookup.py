@@ -45,6 +45,8 @@ INFERENCE_PATHS = (
     "/v1/messages/count_tokens",
 )
 
+CONTROL_PATH = "/v1/chat/completions/control"
+
 # What they take is text, not a request to generate: it follows no rules and takes no slot.
 TEXT_PATHS = frozenset(
     (

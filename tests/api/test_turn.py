@@ -14,7 +14,7 @@ from llamad.api.generation import Generation
 from llamad.api.message import AssistantMessage, read_message
 from llamad.api.notation import Spelling
 from llamad.api.template import CHATML, ChatTemplate
-from llamad.api.thinking import Thinking
+from llamad.api.thinking import BUDGET_MAX, Thinking
 from llamad.api.turn import Turn, plan_turn
 from llamad.engine.vocabulary import Rules, ThoughtLimit
 from llamad.errors import RequestError
@@ -172,3 +172,14 @@ def test_a_budget_bounds_a_thought(source: str, limit: ThoughtLimit | None) -> N
     planned = turn(source, reasoning_budget_tokens=7, reasoning_budget_message="Enough.")
     assert planned.generation.thought == limit
     assert turn(source).generation.thought is None
+
+
+@pytest.mark.parametrize("budget", [None, -1, 7])
+def test_a_thought_may_be_ended_by_its_client(budget: int | None) -> None:
+    limit = turn(QWEN3, reasoning_control=True, reasoning_budget_tokens=budget).generation.thought
+    assert limit is not None
+    assert limit.budget == (7 if budget == 7 else BUDGET_MAX)
+    assert limit.enough is not None
+    assert not limit.enough.said
+    assert turn(CHATML, reasoning_control=True).generation.thought is None
+    assert turn(QWEN3, reasoning_control=True, reasoning_budget_tokens=0).generation.thought is None

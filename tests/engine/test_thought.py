@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from llamad.engine.thought import BoundedThought
-from llamad.engine.vocabulary import ThoughtLimit
+from llamad.engine.vocabulary import ThoughtLimit, Word
 from tests.engine.bench import Bench, request
 from tests.engine.fake import FakeBackend
 
@@ -87,6 +88,24 @@ def test_another_constraint_holds_all_along() -> None:
     assert list(constraint.allowed(ROW, 0)) == list(b"ab</t>")
     assert taken(constraint, b"b</t>a") == 6
     assert bytes(inner.taken) == b"abb</t>a"
+
+
+@pytest.mark.parametrize("before", ["", "ab"])
+def test_a_thought_ends_when_somebody_says_so(before: str) -> None:
+    limit = replace(FREE, budget=99, enough=(enough := Word()))
+    constraint = bounded(limit)
+    assert taken(constraint, b"<t>" + before.encode()) == 3 + len(before)
+    enough.said = True
+    assert list(constraint.allowed(ROW, 0)) == list(b".")
+    assert taken(constraint, b".</t>abc") == 8
+    assert len(constraint.allowed(ROW, 0)) == 256
+
+
+def test_what_is_said_when_nothing_is_thought_changes_nothing() -> None:
+    limit = replace(FREE, budget=99, enough=(enough := Word()))
+    constraint = bounded(limit)
+    enough.said = True
+    assert taken(constraint, b"an answer") == 9
 
 
 def test_in_an_engine_an_answer_has_the_ending_in_its_place() -> None:

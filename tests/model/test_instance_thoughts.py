@@ -1,7 +1,9 @@
-"""Thoughts in Anthropic's messages and OpenAI's responses, by their clients, of a template that has the model think."""
+"""Thoughts in Anthropic's messages and OpenAI's responses, by their clients, of a template that has the model think; and
+their end on request."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,9 @@ from typing import Any
 import anthropic
 import openai
 import pytest
+import requests
 
+from tests.conftest import wait_until
 from tests.model.test_instance_serving import TOKEN, Instance, loaded
 from tests.model.test_instance_tools import PLAIN
 
@@ -92,3 +96,48 @@ def test_a_response_tells_its_reasoning_and_what_it_took(responses: Any) -> None
     ]
     assert last.usage.output_tokens_details == plain.usage.output_tokens_details
     assert responses.create(**RESPONSE | {"input": [*QUESTION, *plain.output, *QUESTION]}).output
+
+
+def control(thinker: Instance, id: str, action: str = "reasoning_end", status: int = 200) -> Any:
+    return thinker.post("/v1/chat/completions/control", {"id": id, "action": action}, status)
+
+
+def test_a_thought_ends_on_request_while_it_goes_on(thinker: Instance) -> None:
+    """The answer follows in the same stream; a chat that did not ask for it cannot be ended so."""
+    chat = {"messages": QUESTION, "stream": True, "max_tokens": 96, "temperature": 0, "ignore_eos": True}
+    with streamed(thinker, chat | {"reasoning_control": True}) as answer:
+        chunks = chunks_of(answer)
+        id = next(chunks)["id"]
+        assert thought_of(next(chunks))
+        assert control(thinker, id) == {"success": True}
+        rest = list(chunks)
+    said = [delta for chunk in rest if (delta := chunk["choices"][0]["delta"].get("content"))]
+    assert len(said) > 24
+    assert len([chunk for chunk in rest if thought_of(chunk)]) < 48
+    wait_until(lambda: not control(thinker, id)["success"])
+    assert control(thinker, id)["message"] == "no active completion for this id"
+    with streamed(thinker, chat) as answer:
+        chunks = chunks_of(answer)
+        id = next(chunks)["id"]
+        assert control(thinker, id)["message"] == "reasoning control not enabled for this completion"
+
+
+def test_an_order_that_says_not_what_or_whom_is_refused(thinker: Instance) -> None:
+    assert control(thinker, "", status=400)["error"]["param"] == "id"
+    assert control(thinker, "x", "sing", 400)["error"]["param"] == "action"
+
+
+def streamed(thinker: Instance, chat: dict[str, Any]) -> requests.Response:
+    url = thinker.url + "/v1/chat/completions"
+    return requests.post(url, json=chat, headers=thinker.headers, stream=True, timeout=60)
+
+
+def chunks_of(answer: Any) -> Iterator[Any]:
+    for line in answer.iter_lines(chunk_size=1):
+        if line.startswith(b"data: {"):
+            yield json.loads(line[6:])
+
+
+def thought_of(chunk: Any) -> str | None:
+    thought: str | None = chunk["choices"][0]["delta"].get("reasoning_content")
+    return thought

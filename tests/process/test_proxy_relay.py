@@ -400,6 +400,11 @@ def test_reads_of_an_instance_never_load(client: Client, supervisor: FakeSupervi
         assert seen.startswith(f"GET {target} HTTP/1.1\r\n".encode())
         ask = supervisor.heard(lease.Ask)[-1]
         assert (ask.model, ask.load, ask.autoload) == (MODEL, False, False)
+    body = b'{"model": "org/model:Q4", "id": "chatcmpl-1", "action": "reasoning_end"}'
+    client.send("POST", "/v1/chat/completions/control", body)
+    assert client.answer()[0] == 200
+    ask = supervisor.heard(lease.Ask)[-1]
+    assert (ask.model, ask.load, ask.autoload, ask.slot) == (MODEL, False, False, False)
     client.send("POST", "/slots/3?model=org/model:Q4&action=erase", b"{}")
     assert client.answer()[0] == 200
     client.send("GET", "/slots")
