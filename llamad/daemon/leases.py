@@ -92,7 +92,7 @@ class LeaseServer:
 
     def announce_policy(self) -> None:
         """Tell every worker of a change."""
-        self._call_back()
+        self.call_back()
         for worker in self._workers.values():
             if worker.pid:
                 worker.send(self._clients.policy)
@@ -249,7 +249,7 @@ class LeaseServer:
     # ---- actions
 
     def queue(self, action: QueueLease) -> None:
-        self._call_back()
+        self.call_back()
         self._answer(action.key, wire.Queued(action.key.lease, action.position))
 
     def grant(self, action: GrantLease) -> None:
@@ -266,8 +266,8 @@ class LeaseServer:
             wire.Granted(action.key.lease, action.child, action.model, address, token, rules, ticket, keep),
         )
 
-    def _call_back(self) -> None:
-        """What workers keep stands in somebody's way."""
+    def call_back(self) -> None:
+        """What workers keep stands in somebody's way, or is out of date."""
         for number in self._kept.called_back():
             if number in self._workers:
                 self._workers[number].send(wire.Recall())

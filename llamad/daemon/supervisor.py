@@ -333,6 +333,9 @@ class Supervisor:
         self._tallies.keep(names)
         self._resources.configured(settings)
         self._feed.reloaded()
+        if self._leases is not None:
+            # A grant says how bodies are changed.
+            self._leases.call_back()
 
     def _policy_changed(self) -> None:
         policy = self._clients.policy

@@ -1,8 +1,9 @@
 """Leases between two requests: what has served one small request may serve the next of its kind without a word.
 
 Asking takes two processes to wake, which is half of what the front adds to a small request. So with the supervisor's leave
-a lease is good for KEEP_S from its grant, or until it is called back. To the supervisor it is a lease all that while: nothing
-is evicted, put to sleep or replaced under it. A request that takes longer than that ends its lease as ever.
+a lease is good for SERVE_S from its grant, or until it is called back, as long as the next request comes within KEEP_S. To the
+supervisor it is a lease all that while: nothing is evicted, put to sleep or replaced under it. A request that takes longer
+than that ends its lease as ever.
 """
 
 from __future__ import annotations
@@ -48,15 +49,16 @@ class KeptLeases:
 
     def put(self, lease: Lease, now: float) -> bool:
         """Keep a lease whose request is over, if it may be."""
-        if lease.kind is None or lease.recalls != self._recalls or now >= lease.keep_until:
+        if lease.kind is None or lease.recalls != self._recalls or now >= lease.serves_until:
             return False
+        lease.kept_until = min(now + wire.KEEP_S, lease.serves_until)
         self._by_kind.setdefault(lease.kind, []).append(lease)
         return True
 
     def take(self, kind: Kind, now: float) -> Lease | None:
         """The one that was put last, if it is still good."""
         leases = self._by_kind.get(kind)
-        if not leases or leases[-1].keep_until <= now:
+        if not leases or leases[-1].kept_until <= now:
             return None
         taken = leases.pop()
         if not leases:
@@ -65,7 +67,7 @@ class KeptLeases:
 
     def expired(self, now: float) -> list[Lease]:
         """Those that are good no more; they are out."""
-        return self._out({lease for lease in self._all() if lease.keep_until <= now})
+        return self._out({lease for lease in self._all() if lease.kept_until <= now})
 
     def ended(self, number: int) -> list[Lease]:
         """The process behind this one is gone; it is out, if it was in."""
@@ -77,7 +79,7 @@ class KeptLeases:
         return self._out(set(self._all()))
 
     def next_end(self) -> float | None:
-        return min((lease.keep_until for lease in self._all()), default=None)
+        return min((lease.kept_until for lease in self._all()), default=None)
 
     def _all(self) -> list[Lease]:
         return [lease for leases in self._by_kind.values() for lease in leases]

@@ -37,6 +37,7 @@ class Lease:
     """A granted lease in one request's hands. `release` and `detach` may be called on every way out: only the first counts.
 
     `kind` None: it is not kept for another request. `recalls`: how many there had been when it was granted.
+    `serves_until`: it takes no further request after that; `kept_until`: the same while it serves none.
     """
 
     def __init__(
@@ -45,13 +46,13 @@ class Lease:
         granted: wire.Granted,
         kind: Kind | None = None,
         recalls: int = 0,
-        keep_until: float = 0.0,
+        serves_until: float = 0.0,
     ) -> None:
         self._leases = leases
         self._granted = granted
         self.kind = kind
         self.recalls = recalls
-        self.keep_until = keep_until
+        self.serves_until = self.kept_until = serves_until
         self._ended: asyncio.Future[wire.Ended] = asyncio.get_running_loop().create_future()
         self.number = granted.lease
         self.child = granted.child
@@ -68,7 +69,7 @@ class Lease:
 
     def again(self) -> Lease:
         """The same for another request."""
-        return Lease(self._leases, self._granted, self.kind, self.recalls, self.keep_until)
+        return Lease(self._leases, self._granted, self.kind, self.recalls, self.serves_until)
 
     def detach(self) -> None:
         """The client of a conversation is gone: what the instance does for it is the supervisor's business now."""
@@ -204,7 +205,7 @@ class LeaseClient:
         if message.outcome != "ok" or self._link is None or not self._kept.put(lease, loop.time()):
             self._send(message)
         elif self._kept_timer is None:
-            self._kept_timer = loop.call_at(lease.keep_until, self._end_kept)
+            self._kept_timer = loop.call_at(lease.kept_until, self._end_kept)
 
     def detach(self, lease: Lease) -> None:
         if self._held.get(lease.number) is lease:
@@ -268,7 +269,7 @@ class LeaseClient:
             return
         del self._asked[message.lease]
         kind = self._kinds.get(message.lease) if message.keep else None
-        until = asyncio.get_running_loop().time() + wire.KEEP_S if kind is not None else 0.0
+        until = asyncio.get_running_loop().time() + wire.SERVE_S if kind is not None else 0.0
         lease = self._held[message.lease] = Lease(self, message, kind, self._kept.recalls, until)
         answer.set_result(lease)
 

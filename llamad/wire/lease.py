@@ -16,8 +16,8 @@ Rules that both ends rely on:
 * `ended` tells the holder of a lease why the process behind it is gone. It needs no answer; the worker still says
   `release`.
 * A lease that is granted with `keep` may serve any number of requests, one after another, of the kind that it was asked for:
-  until KEEP_S after its grant, or until the next `recall`. Then it is released as soon as it serves none. The supervisor
-  takes it for a lease like any other all that while.
+  until SERVE_S after its grant, or until the next `recall`. Then it is released as soon as it serves none, and before that
+  when it has served none for KEEP_S. The supervisor takes it for a lease like any other all that while.
 * `policy` follows every `hello` at once, and comes again whole whenever it changes. A worker without one serves nobody.
 """
 
@@ -37,7 +37,9 @@ LINE_BYTES_MAX = 64 * 1024
 LINE_TO_WORKER_BYTES_MAX = 1 << 20
 LEASES_PER_WORKER_MAX = 8192
 KEEP_S = 0.05
-"""Long against a small request, short against anybody's patience."""
+"""Long against the time between two small requests, short enough that what has no requests shows none."""
+SERVE_S = 0.5
+"""Long against KEEP_S, as an ask doubles what a small request takes; short against the wait for a drain."""
 LOOKUP_MAX = 64
 """Conversations in one `lookup`, and in its answer."""
 

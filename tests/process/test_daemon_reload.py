@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Iterator
 
 import pytest
 
+from llamad.wire import lease
 from tests.conftest import wait_until
 from tests.process.daemon_kit import Daemon, running
 
@@ -47,6 +49,25 @@ def test_a_changed_model_is_replaced_after_its_streams(daemon: Daemon) -> None:
     assert "[DONE]" in text
     assert new["pid"] != old
     assert new["options"]["ctx-size"] == 1024
+
+
+def test_what_workers_keep_is_called_back(daemon: Daemon) -> None:
+    """A kept lease would go on with the rules and the process of before."""
+    protocol = lease.WorkerSide()
+    with socket.socket(socket.AF_UNIX) as worker:
+        worker.settimeout(20)
+        worker.connect(str(daemon.runtime / "lease.sock"))
+
+        def heard() -> Iterator[lease.FromSupervisor]:
+            while data := worker.recv(1 << 16):
+                yield from protocol.feed(data)
+
+        worker.sendall(lease.encode(lease.Hello(1)) + lease.encode(lease.Ask(1, "a")))
+        granted = next(message for message in heard() if isinstance(message, lease.Granted))
+        assert granted.keep
+        daemon.write_models({"a": "|default.temperature = 0", "b": ""})
+        assert daemon.post("/reload")[0] == 200
+        assert any(isinstance(message, lease.Recall) for message in heard())
 
 
 def test_hup_reloads(daemon: Daemon) -> None:

@@ -18,16 +18,12 @@ class Bench:
         self.kept = KeptLeases()
         self._next = 0
 
-    def lease(self, kind: Kind | None = CHAT, keep_until: float = 10.0) -> Lease:
+    def lease(self, kind: Kind | None = CHAT, serves_until: float = 10.0) -> Lease:
         """As it is granted now. The future of its child's end is of no matter here."""
         self._next += 1
         made = Lease.__new__(Lease)
-        made.number, made.kind, made.recalls, made.keep_until = (
-            self._next,
-            kind,
-            self.kept.recalls,
-            keep_until,
-        )
+        made.number, made.kind, made.recalls = self._next, kind, self.kept.recalls
+        made.serves_until = made.kept_until = serves_until
         return made
 
 
@@ -45,16 +41,27 @@ def test_a_lease_serves_the_next_of_its_kind(bench: Bench):
     assert bench.kept.take(CHAT, 1.0) is None
 
 
-def test_none_is_kept_beyond_its_time(bench: Bench):
-    assert not bench.kept.put(bench.lease(keep_until=10.0), 10.0)
-    lease = bench.lease(keep_until=10.0)
-    assert bench.kept.put(lease, 9.9)
+def test_none_serves_beyond_its_time(bench: Bench):
+    assert not bench.kept.put(bench.lease(serves_until=10.0), 10.0)
+    lease = bench.lease(serves_until=10.0)
+    assert bench.kept.put(lease, 9.99)
     assert bench.kept.take(CHAT, 10.0) is None
-    assert bench.kept.expired(9.9) == []
+    assert bench.kept.expired(9.99) == []
     assert bench.kept.next_end() == 10.0
     assert bench.kept.expired(10.0) == [lease]
     assert len(bench.kept) == 0
     assert bench.kept.next_end() is None
+
+
+def test_none_is_kept_for_long_without_requests(bench: Bench):
+    lease = bench.lease(serves_until=10.0)
+    for now in (1.0, 1.0 + 0.9 * wire.KEEP_S):
+        assert bench.kept.put(lease, now)
+        assert bench.kept.next_end() == now + wire.KEEP_S
+        assert bench.kept.take(CHAT, now + 0.9 * wire.KEEP_S) is lease
+    assert bench.kept.put(lease, 2.0)
+    assert bench.kept.take(CHAT, 2.0 + wire.KEEP_S) is None
+    assert bench.kept.expired(2.0 + wire.KEEP_S) == [lease]
 
 
 def test_none_is_kept_without_leave(bench: Bench):
