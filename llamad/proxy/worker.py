@@ -7,7 +7,7 @@ most touch names that gunicorn does not promise:
 * a signal ends the main loop's one-second nap;
 * a draining worker says that it is alive, and closes the connections that idle, so that neither the arbiter's patience
   nor a client's keep-alive pool decides how long a drain takes;
-* connections and WebSockets are ours (`client_connection`, `client_socket`);
+* connections, WebSockets and TLS handshakes are ours (`client_connection`, `client_socket`, `handshake`);
 * with TLS a certificate that cannot be used ends the worker, where gunicorn would serve without TLS on the same port; a
   renewed one counts from the next handshake on.
 """
@@ -29,6 +29,7 @@ from llamad.proxy.certificate import Certificate
 from llamad.proxy.client_connection import FrontProtocol
 from llamad.proxy.client_socket import ClientSocket
 from llamad.proxy.ebb import Ebb, give_memory_back
+from llamad.proxy.handshake import Handshake
 from llamad.proxy.process import die_with_parent, set_title
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,8 @@ class FrontWorker(gasgi.ASGIWorker):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.connections: set[FrontProtocol] = set()
+        self.handshakes: set[asyncio.Task[None]] = set()
+        self.tls: ssl.SSLContext | None = None
         self.connections_max = self.app.connections_max
         self.ebb = Ebb()
         self._main: asyncio.Task[None] | None = None
@@ -64,7 +67,7 @@ class FrontWorker(gasgi.ASGIWorker):  # type: ignore[misc]
         # The worker names its protocol class by this global only; and the class caches on whichever class is asked first
         # what its methods look up on the base, so that a subclass asked first would never get the C parser.
         ASGIProtocol._check_h1c_protocol_available()
-        gasgi.ASGIProtocol = FrontProtocol
+        gasgi.ASGIProtocol = Handshake if self.app.settings.ssl_cert_file else FrontProtocol
         websocket.WebSocketProtocol = ClientSocket
         super().init_process()
 
@@ -72,17 +75,18 @@ class FrontWorker(gasgi.ASGIWorker):  # type: ignore[misc]
         for number in self.SIGNALS:
             signal.signal(number, signal.SIG_DFL)
 
-    def _get_ssl_context(self) -> ssl.SSLContext | None:
+    def _get_ssl_context(self) -> None:
+        """The servers' context: none, as `Handshake` has it."""
         settings = self.app.settings
         if not settings.ssl_cert_file:
-            return None
+            return
         try:
             certificate = Certificate(settings.ssl_cert_file, settings.ssl_key_file)
         except OSError as error:
             log.error("cannot use the certificate %s: %s", settings.ssl_cert_file, error)
             raise SystemExit(Arbiter.WORKER_BOOT_ERROR) from None
         self.asgi.on_tls(certificate.renew)
-        return certificate.context
+        self.tls = certificate.context
 
     async def _serve(self) -> None:
         super().init_signals()

@@ -8,12 +8,13 @@ import os
 import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from llamad.proxy.handshake import TOLD_MAX
 from llamad.wire import lease
 from llamad.wire.policy import Cors, Key, Rules
 from tests.certificates import write_pair
@@ -26,6 +27,8 @@ INFER = Key(hashlib.sha256(b"sk-infer").hexdigest(), "key:infer")
 METERED = Key(hashlib.sha256(b"sk-metered").hexdigest(), "key:metered", metered=True)
 CLOSED = lease.Policy(closed=True, keys=(INFER, METERED))
 OPEN = lease.Policy()
+# The first bytes of a client's first message in TLS.
+HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(9)
 # Long enough that the kernel cannot have taken all of it before the refusal.
 BIG = 8 << 20
 
@@ -245,9 +248,9 @@ def test_rules_change_the_body_and_its_length(supervisor: FakeSupervisor, parts:
 
 
 @contextmanager
-def tls_front(folder: Path, name: str) -> Iterator[tuple[Front, FakeSupervisor]]:
+def tls_front(folder: Path, name: str, **settings: Any) -> Iterator[tuple[Front, FakeSupervisor]]:
     cert, key = write_pair(folder, name)
-    with whole_front(ssl_cert_file=str(cert), ssl_key_file=str(key)) as found:
+    with whole_front(ssl_cert_file=str(cert), ssl_key_file=str(key), **settings) as found:
         yield found
 
 
@@ -281,7 +284,7 @@ def _greets(port: int, folder: Path, name: str) -> bool:
         with tls_client(port, folder, name) as client:
             client.send("GET", "/health")
             return client.answer()[0] == 200
-    except ssl.SSLError:
+    except (ssl.SSLError, ConnectionError):
         return False
 
 
@@ -300,6 +303,32 @@ def test_a_port_with_tls_speaks_nothing_else(tmp_path: Path):
         client.send("GET", "/health")
         with pytest.raises((AssertionError, ConnectionError)):
             client.head()
+
+
+def test_a_handshake_has_a_time_limit(tmp_path: Path):
+    with tls_front(tmp_path, "one.example", keepalive_s=1) as (front, _):
+        with Client(front.port) as silent, Client(front.port) as slow:
+            slow.socket.sendall(HELLO)
+            assert silent.receive() == slow.receive() == b""
+        assert _greets(front.port, tmp_path, "one.example")
+
+
+def test_connections_count_before_their_handshake(tmp_path: Path):
+    with tls_front(tmp_path, "one.example", connections_max=1) as (front, _):
+        with (
+            tls_client(front.port, tmp_path, "one.example"),
+            tls_client(front.port, tmp_path, "one.example") as told,
+        ):
+            status, error, _ = told.error()
+            assert (status, error["kind"]) == (503, "too-many-connections")
+        wait_until(lambda: _greets(front.port, tmp_path, "one.example"))
+        crowd = [socket.create_connection(("127.0.0.1", front.port)) for _ in range(1 + TOLD_MAX)]
+        with Client(front.port) as client, suppress(ConnectionError):
+            client.socket.sendall(HELLO)
+            assert client.receive() == b""
+        for connection in crowd:
+            connection.close()
+        wait_until(lambda: _greets(front.port, tmp_path, "one.example"))
 
 
 def test_a_certificate_that_cannot_be_used_ends_the_front(tmp_path: Path):
