@@ -142,7 +142,11 @@ def test_what_is_hidden_in_a_body_is_no_request(front: Front, supervisor: FakeSu
     for head in (b"GET /v1/models", b"POST /v1/completions", b"POST /health", b"HEAD /nowhere"):
         with Client(front.port) as client:
             client.socket.sendall(
-                head + b" HTTP/1.1\r\n" + KEY.encode() + b"content-length: %d\r\n\r\n" % len(hidden) + hidden
+                head
+                + b" HTTP/1.1\r\nhost: x\r\n"
+                + KEY.encode()
+                + b"content-length: %d\r\n\r\n" % len(hidden)
+                + hidden
             )
             client.socket.settimeout(0.3)
             answer = b""
@@ -162,17 +166,23 @@ LINES = (
     b"POST /v1/completions HTTP/1.1\nhost: x\ncontent-length: 2\n\n{}",
     b"POST /v1/completions HTTP/1.1\r\nhost: x\ncontent-length: 2\r\n\r\n{}",
     b"POST /v1/completions HTTP/1.1\rhost: x\r\ncontent-length: 2\r\n\r\n{}",
-    b"POST /v1/completions HTTP/1.1\r\ncontent-length: 2\r\ncontent-length: 2\r\n\r\n{}",
-    b"POST /v1/completions HTTP/1.1\r\ncontent-length: 2, 2\r\n\r\n{}",
-    b"POST /v1/completions HTTP/1.1\r\ncontent-length: 0_2\r\n\r\n{}",
-    b"POST /v1/completions HTTP/1.1\r\ncontent-length:\r\n\r\n{}",
-    b"POST /v1/completions HTTP/1.1\r\ntransfer-encoding: identity\r\ncontent-length: 2\r\n\r\n{}",
-    b"POST /v1/completions HTTP/1.1\r\ntransfer-encoding: \x0bchunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\ncontent-length: 2\r\n\r\n{}",
+    b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 2, 2\r\n\r\n{}",
+    b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 0_2\r\n\r\n{}",
+    b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length:\r\n\r\n{}",
+    b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: identity\r\ncontent-length: 2\r\n\r\n{}",
+    b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: \x0bchunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
     b"POST /v1/completions HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
-    b"POST /v1/completions HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n2\n{}\n0\n\n",
-    b"POST /v1/completions HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n2;a\n\r\n{}\r\n0\r\n\r\n",
-    b"POST /v1/completions HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\ncontent-length: 5\r\n\r\n",
+    b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n2\n{}\n0\n\n",
+    b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n2;a\n\r\n{}\r\n0\r\n\r\n",
+    b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\ncontent-length: 5\r\n\r\n",
+    b"GET /health HTTP/1.1\r\n\r\n",
+    b"GET http://x/health HTTP/1.1\r\n\r\n",
     b"GET /health HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n",
+    b"GET /health HTTP/1.1\r\nhost: a b\r\n\r\n",
+    b"GET /health HTTP/1.1\r\nhost: a/b\r\n\r\n",
+    b"GET /health HTTP/1.1\r\nhost: a@b\r\n\r\n",
+    b"GET /health HTTP/1.1\r\nhost: \xc3\xa9\r\n\r\n",
     b"GET /health\r\n\r\n",
     b"GET /health HTTP/2.0\r\nhost: x\r\n\r\n",
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0",

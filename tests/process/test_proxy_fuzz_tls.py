@@ -66,7 +66,7 @@ def test_mutants_within_tls(parts: tuple[Front, FakeSupervisor]) -> None:
 
 @pytest.mark.parametrize("broken", [b"2\r\n{}X\r\n", b"zz\r\n"])
 def test_a_broken_upload_gets_one_answer(parts: tuple[Front, FakeSupervisor], broken: bytes) -> None:
-    head = b"POST /v1/completions HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n"
+    head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
     with parts[0].connect() as connection:
         connection.sendall(head)
         connection.sendall(broken)

@@ -88,7 +88,8 @@ def test_a_chunked_request_may_come_byte_by_byte(client: Client):
 def test_pipelined_requests_are_answered_in_their_order(client: Client):
     bodies = [json.dumps({"model": MODEL, "play": "echo", "number": number}).encode() for number in range(20)]
     wire = b"".join(
-        b"POST /v1/completions HTTP/1.1\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body) + HEALTH
+        b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+        + HEALTH
         for body in bodies
     )
     client.socket.sendall(wire)
@@ -109,7 +110,8 @@ def test_pipelined_requests_may_be_cut_anywhere(client: Client):
 def test_what_is_pipelined_behind_a_stream_waits_for_its_end(client: Client):
     body = json.dumps({"model": MODEL, "play": "stream", "events": 4}).encode()
     client.socket.sendall(
-        b"POST /v1/completions HTTP/1.1\r\ncontent-length: %d\r\n\r\n%b%b" % (len(body), body, HEALTH)
+        b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b%b"
+        % (len(body), body, HEALTH)
     )
     assert client.answer()[2].endswith(b"data: 3\n\ndata: [DONE]\n\n")
     assert client.answer()[2] == b'{"status":"ok"}'
@@ -234,6 +236,22 @@ def test_http_1_0_needs_no_host(client: Client):
     assert client.receive() == b""
 
 
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        "127.0.0.1:8080",
+        "[::1]:8080",
+        "[fe80::1%25eth0]",
+        "llama_server.example",
+        "xn--bcher-kva.example:80",
+    ],
+)
+def test_hosts_of_all_kinds_are_served(client: Client, host: str):
+    client.socket.sendall(f"GET /health HTTP/1.1\r\nhost: {host}\r\n\r\n".encode())
+    assert client.answer()[0] == 200
+
+
 def test_connection_close_ends_after_the_answer(client: Client):
     client.send("POST", "/v1/completions", BODY, connection="close")
     assert echoed(client)[1] == BODY
@@ -297,7 +315,7 @@ def test_odd_but_legal_headers_pass(client: Client):
 
 
 def test_a_header_with_an_underscore_passes(client: Client):
-    client.socket.sendall(POST.replace(b"host: front", b"x_under: 1"))
+    client.socket.sendall(POST.replace(b"host: front", b"host: x\r\nx_under: 1"))
     assert "x_under: 1" in echoed(client)[0]
 
 
@@ -343,7 +361,7 @@ def test_an_empty_line_before_a_request_is_passed_over(client: Client):
 def test_framing_with_two_meanings_is_refused_and_reaches_no_instance(
     client: Client, supervisor: FakeSupervisor, fields: bytes
 ):
-    hidden = b"0\r\n\r\nPOST /v1/completions HTTP/1.1\r\ncontent-length: 0\r\n\r\n"
+    hidden = b"0\r\n\r\nPOST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"
     client.socket.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: front\r\n" + fields + b"\r\n\r\n" + hidden)
     status, headers, _ = client.answer()
     assert status in (400, 413, 501)

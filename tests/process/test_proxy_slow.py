@@ -226,7 +226,7 @@ def test_a_client_that_takes_nothing_is_cut_off(front: Front, supervisor: FakeSu
     with Client(front.port, ENDED_WITHIN_S) as client:
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         body = json.dumps({"model": MODEL, "play": "flood", "mib": 50}).encode()
-        head = b"POST /v1/completions HTTP/%b\r\ncontent-length: %d\r\n\r\n" % (version, len(body))
+        head = b"POST /v1/completions HTTP/%b\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (version, len(body))
         client.socket.sendall(head + body)
         # The one of the test before may be kept for a moment, and given back only now.
         wait_until(

@@ -280,7 +280,7 @@ def test_a_unix_listeners_path_stays(tmp_path: Path):
         front.wait_up()
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(path))
-            client.sendall(b"GET /health HTTP/1.1\r\nconnection: close\r\n\r\n")
+            client.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
             assert client.makefile("rb").read().startswith(b"HTTP/1.1 200 OK\r\n")
         front.stop()
         assert path.is_socket()
