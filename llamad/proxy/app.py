@@ -17,6 +17,7 @@ import falcon.asgi
 from llamad import __version__
 from llamad.errors import LlamadError, error_body
 from llamad.proxy import handlers
+from llamad.proxy.bodies import Bodies
 from llamad.proxy.conversations import Lookup, Stream
 from llamad.proxy.cors import Said
 from llamad.proxy.door import Door
@@ -28,6 +29,7 @@ from llamad.proxy.pool import Pool
 from llamad.proxy.refusals import refusal
 from llamad.proxy.relay import InstanceRelay, SupervisorRelay
 from llamad.proxy.request import (
+    BODIES_KEY,
     CLEANUP_KEY,
     POSITION_KEY,
     REQUEST_ID_KEY,
@@ -59,6 +61,7 @@ class Front:
 
     def __init__(self, settings: ProxySettings) -> None:
         self._max_body_bytes = settings.max_body_bytes
+        self._bodies = Bodies(settings.max_body_bytes)
         self._door = Door()
         leases = LeaseClient(settings.lease_socket, self._door.follow)
         self._falcon = _falcon_app(settings, leases, Pool(Silence(settings.timeout_s)), self._door)
@@ -83,6 +86,7 @@ class Front:
             return
         with ExitStack() as cleanup:
             scope[CLEANUP_KEY] = cleanup
+            scope[BODIES_KEY] = self._bodies
             try:
                 self._door.admit(scope)
                 check_length(declared_length(scope) or 0, self._max_body_bytes)

@@ -13,11 +13,13 @@ from typing import Any, cast
 import falcon.asgi
 
 from llamad.errors import LlamadError, RequestError
+from llamad.proxy.bodies import Holding
 from llamad.proxy.gate import CLIENT, KEY
 from llamad.proxy.sink import SINK, Sink
 from llamad.wire import lease as wire
 from llamad.wire.stream import ID_HEADER
 
+BODIES_KEY = "llamad.bodies"
 CLEANUP_KEY = "llamad.cleanup"
 REQUEST_ID_KEY = "llamad.request_id"
 POSITION_KEY = "llamad.queue_position"
@@ -74,13 +76,16 @@ class Request(falcon.asgi.Request):
             self.scope.setdefault(POSITION_KEY, notice.position)
 
     async def read_body(self, max_bytes: int) -> bytes | bytearray:
-        """The whole body. Raises RequestError: 413 over `max_bytes`, 408 when it ends early or stalls.
+        """The whole body. Raises RequestError: 413 over `max_bytes`, 408 when it ends early or stalls; UnavailableError.
 
         Read before anything else is waited for, as a client is only seen leaving while its socket is read. The buffer
         grows with what has come, never with what was declared: a liar must not cost memory.
         """
         declared_bytes = declared_length(self.scope)
         check_length(declared_bytes or 0, max_bytes)
+        holding = Holding(self.scope[BODIES_KEY], self.client)
+        self.cleanup.callback(holding.end)
+        holding.announce(declared_bytes or 0)
         body = bytearray()
         more = declared_bytes != 0
         while more:
@@ -90,6 +95,7 @@ class Request(falcon.asgi.Request):
             body += event.get("body", b"")
             more = event.get("more_body", False)
             check_length(len(body), max_bytes)
+            holding.grow_to(len(body))
         if declared_bytes is not None and len(body) != declared_bytes:
             raise cut_short(len(body))
         return body
