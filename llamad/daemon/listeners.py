@@ -145,7 +145,11 @@ def may_give_to(gid: int) -> bool:
 
 
 def make_runtime_dir(path: str) -> None:
-    """Root's is public (its sockets have their own rights), a user's is private. Raises ConfigError."""
+    """Root's is public (its sockets have their own rights), a user's is private. Raises ConfigError.
+
+    One that is there already must be nobody else's: whoever may rename a socket in it can put his own in its place, and
+    the default of a user without a session, /tmp/llamad-UID, is a name that anybody can take first.
+    """
     try:
         if not os.path.isdir(path):
             os.makedirs(path)
@@ -153,8 +157,13 @@ def make_runtime_dir(path: str) -> None:
             os.chmod(path, 0o755 if os.geteuid() == 0 else 0o700)
         if not os.access(path, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, f"user {os.geteuid()} may not write there")
+        found = os.stat(path)
     except OSError as error:
         raise ConfigError(f"cannot use the runtime directory {path}: {error.strerror or error}") from error
+    if found.st_uid not in (0, os.geteuid()):
+        raise ConfigError(f"cannot trust the runtime directory {path}: it is user {found.st_uid}'s")
+    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+        raise ConfigError(f"cannot trust the runtime directory {path}: every user may change it (chmod 755)")
 
 
 class InstanceLock:

@@ -110,6 +110,22 @@ def test_a_runtime_directory_that_cannot_be_made(tmp_path: Path) -> None:
         make_runtime_dir(str(tmp_path / "file" / "run"))
 
 
+def test_a_runtime_directory_that_others_may_change_is_not_trusted(tmp_path: Path):
+    """They could put a socket of their own in the place of ours."""
+    tmp_path.chmod(0o777)
+    with pytest.raises(ConfigError, match=r"every user may change it"):
+        make_runtime_dir(str(tmp_path))
+    tmp_path.chmod(0o1777)
+    make_runtime_dir(str(tmp_path))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_a_runtime_directory_of_somebody_else_is_not_trusted(tmp_path: Path):
+    os.chown(tmp_path, 12345, -1)
+    with pytest.raises(ConfigError, match="it is user 12345's"):
+        make_runtime_dir(str(tmp_path))
+
+
 @pytest.mark.parametrize(
     ("environ", "interval"),
     [
