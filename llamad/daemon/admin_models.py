@@ -72,8 +72,12 @@ class ModelRoutes:
             return self.documents()
         names = self._clients.limited_to(client)
         listed = [document for document in self.documents() if not self._unlisted(document["id"])]
-        shown = [shown_to(names, document) for document in listed]
+        shown = [shown_to(names, self._veiled(client, document)) for document in listed]
         return [document for document in shown if document is not None]
+
+    def _veiled(self, client: str, document: dict[str, Any]) -> dict[str, Any]:
+        reason = self._clients.veiled(client, document["llamad"]["reason"], document["id"], self.spec_of)
+        return {**document, "llamad": {**document["llamad"], "reason": reason}}
 
     def _unlisted(self, name: str) -> bool:
         spec = self._reloader.spec(name)
@@ -90,7 +94,7 @@ class ModelRoutes:
     def show(self, exchange: Exchange, name: str) -> None:
         spec = self.spec_of(name)
         self._clients.check_model(exchange.client, name, spec)
-        document = self.document_of(name)
+        document = self._veiled(exchange.client, self.document_of(name))
         exchange.answer(shown_to(self._clients.limited_to(exchange.client), document))
 
     def load(self, exchange: Exchange, _: str) -> None:
@@ -131,7 +135,8 @@ class ModelRoutes:
 
     def _answer_order(self, exchange: Exchange, model: str, answer: AnswerTicket, *, already: bool) -> None:
         if answer.kind:
-            exchange.fail(LlamadError(answer.message, kind=answer.kind, status=answer.status))
+            message = self._clients.veiled(exchange.client, answer.message, model, self.spec_of)
+            exchange.fail(LlamadError(message, kind=answer.kind, status=answer.status))
         else:
             self._answer_status(exchange, model, already=already)
 

@@ -5,6 +5,7 @@ Workers only tell keys apart; everything that depends on models, or has to hold 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -17,6 +18,8 @@ from llamad.wire import lease as wire
 from llamad.wire.policy import KEY_PREFIX, Cors, Key, Rules
 
 Document = dict[str, Any]
+
+_QUOTED = re.compile("'([^']*)'")
 
 
 class Clients:
@@ -54,8 +57,7 @@ class Clients:
         A key for a model's id is for all names of it; a key for an alias or a variant is for that one only. Whether a
         name exists at all is not told to a key that is not for it.
         """
-        names = self.limited_to(client)
-        if names and asked not in names and (spec is None or spec.name not in names):
+        if self._is_not_for(client, asked, spec):
             raise RequestError(
                 f"cannot allow model {asked!r}: the key is not for it", kind="model-not-allowed", status=403
             )
@@ -67,6 +69,26 @@ class Clients:
             raise RequestError(
                 f"cannot change model {asked!r}: the key is not for it", kind="model-not-allowed", status=403
             )
+
+    def veiled(self, client: str, text: str, own: str, spec_of: Callable[[str], ModelSpec | None]) -> str:
+        """What the scheduler says about the model `own`, without the names of others that are not for this client.
+
+        It names models in quotes. `client` "": an operator, who sees all.
+        """
+        ours = spec_of(own)
+
+        def shown(quoted: re.Match[str]) -> str:
+            name, spec = quoted[1], spec_of(quoted[1])
+            if not client or spec is None or (ours is not None and spec.name == ours.name):
+                return quoted[0]
+            hidden = spec.unlisted or self._is_not_for(client, name, spec)
+            return "another model" if hidden else quoted[0]
+
+        return _QUOTED.sub(shown, text)
+
+    def _is_not_for(self, client: str, asked: str, spec: ModelSpec | None) -> bool:
+        names = self.limited_to(client)
+        return bool(names) and asked not in names and (spec is None or spec.name not in names)
 
     # ---- use
 

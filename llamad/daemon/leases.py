@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from llamad.config.settings import ModelSpec
 from llamad.core.actions import EndLease, GrantLease, QueueLease, RefuseLease
@@ -279,6 +280,7 @@ class LeaseServer:
         return wire_rules(spec.rules_for(ask.model)) if ask is not None and spec is not None else None
 
     def refuse(self, action: RefuseLease) -> None:
+        action = replace(action, message=self._veiled(action.key, action.message))
         worker = self._workers.get(action.key.worker)
         if worker is not None:
             self._close_lease(worker, action.key.lease)
@@ -297,7 +299,12 @@ class LeaseServer:
             ),
         )
 
+    def _veiled(self, key: LeaseKey, message: str) -> str:
+        ask = self._asks.get(key)
+        return self._clients.veiled(ask.client, message, ask.model, self._spec_of) if ask else message
+
     def end(self, action: EndLease) -> None:
+        action = replace(action, message=self._veiled(action.key, action.message))
         self.conversations.lease_ended(action.key, action.message)
         if action.key.worker not in self._workers:
             # A worker would say release; this conversation has none.
