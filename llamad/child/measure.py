@@ -37,8 +37,8 @@ from llamad.child.link import Link
 from llamad.engine import breakdown, fit, memory, placement
 from llamad.engine.breakdown import HOST, Device, Share
 from llamad.engine.fit import Choice, Range
+from llamad.engine.samplers import RULES_BYTES_PER_TOKEN
 from llamad.engine.vocabulary import EngineSettings
-from llamad.engine.workshop import RULES_BYTES_PER_TOKEN
 from llamad.errors import LlamadError
 from llamad.observe import log as logs
 from llamad.wire.child import State

@@ -24,8 +24,8 @@ from llamad.engine.engine import Engine
 from llamad.engine.keeping import Keeping
 from llamad.engine.llama import LlamaBackend
 from llamad.engine.orders import SlotOrder
+from llamad.engine.samplers import RULES_BYTES_PER_TOKEN
 from llamad.engine.vocabulary import Adapters, EngineStats, ModelFacts, Output, Request, SlotView
-from llamad.engine.workshop import RULES_BYTES_PER_TOKEN
 from llamad.errors import LlamadError, UnavailableError
 
 # An idle engine stops at once, unless somebody's rules are still being prepared whom nobody waits for any more.

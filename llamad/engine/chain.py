@@ -27,7 +27,7 @@ _SHORT_MAX = 1024
 _MIROSTAT_M = 100
 
 
-class Samplers:
+class Chains:
     """Makes chains for one vocabulary. `chain` may be called from any thread; what it gives must be used by one thread,
     because all share one buffer of candidates."""
 

@@ -34,11 +34,11 @@ from llamad.engine.narrow import Row
 from llamad.engine.orders import SlotOrder
 from llamad.engine.plan import Share
 from llamad.engine.pool import Pool
-from llamad.engine.sampling import Choice, Constraint, Sampler
+from llamad.engine.samplers import Samplers
+from llamad.engine.sampling import Choice
 from llamad.engine.slot import Slot, State
 from llamad.engine.speculation import Speculation
 from llamad.engine.task import Task
-from llamad.engine.thought import BoundedThought
 from llamad.engine.views import Views
 from llamad.engine.vocabulary import (
     SEED_RANDOM,
@@ -56,12 +56,13 @@ from llamad.engine.vocabulary import (
     SlotView,
     Text,
 )
-from llamad.engine.workshop import Rulebook, Workshop
+from llamad.engine.workshop import Workshop
 from llamad.errors import LlamadError
 
 log = logging.getLogger(__name__)
 
 QUEUE_MAX = 256
+_NOT_LAST = (Text, Progress)
 
 
 class Engine:
@@ -89,12 +90,11 @@ class Engine:
         self._backend = backend
         self._deliver = deliver
         self._clock = clock
-        self._draw_seed = draw_seed
         self._pool = Pool(backend, keeping)
         self._inbox = Inbox(backend.facts.n_slots + queue_max, backend.abort)
         self._counts = Counts()
         self._embedding = EmbedTurns(backend, self._inbox, self._pool.forget_idle, self._counts, clock)
-        self._rulebook = Rulebook(backend)
+        self._samplers = Samplers(backend, draw_seed)
         self._workshop = Workshop(self._prepare)
         self._outputs: list[Output] = []
         self._views = Views(backend.facts)
@@ -208,33 +208,11 @@ class Engine:
             # If it is the engine that stops, what was let in and never came is answered in `_give_up`.
             return
         try:
-            job = Job(request, self._sampler(request))
+            job = Job(request, self._samplers.make(request))
         except Exception as error:  # noqa: BLE001 - one request's rules must not end the thread that makes all others'
             self._turn_away(request.id, error)
         else:
             self._inbox.post(job)
-
-    def _sampler(self, request: GenerateRequest) -> Sampler:
-        params = request.sampling
-        return Sampler(
-            params,
-            self._draw_seed() if params.seed == SEED_RANDOM else params.seed,
-            self._backend.chain,
-            history=request.tokens,
-            n_ctx=self.facts.n_ctx_slot,
-            forbidden=self._backend.eog_tokens() if params.ignore_eos else (),
-            constraint=self._constraint(request),
-            wanted=request.wanted,
-        )
-
-    def _constraint(self, request: GenerateRequest) -> Constraint | None:
-        rules = self._rulebook.constraint(request.rules) if request.rules else None
-        limit = request.thought
-        if limit is None:
-            return rules
-        shown, piece = dict(request.shown), self._backend.piece
-        ending = self._backend.tokenize(limit.ending, False, True)
-        return BoundedThought(limit, ending, lambda token: shown.get(token) or piece(token), rules)
 
     def _take_in(self, job: Job) -> None:
         request = job.request
@@ -245,7 +223,7 @@ class Engine:
             self._pool.orders.wait(request)
             return
         try:
-            task = Task(request, job.sampler or self._sampler(request), self.facts)
+            task = Task(request, job.sampler or self._samplers.make(request), self.facts)
         except Exception as error:  # noqa: BLE001 - one request's fault must not end the instance
             self._turn_away(request.id, error)
         else:
@@ -265,7 +243,8 @@ class Engine:
         self._pool.shift()
         for slot in self._pool.open(self._counts.steps, now):
             self._say(slot.task.progress(len(slot.cached), now))
-        self._drafts = self._speculation.drafts(self._pool.busy, self._pool.n_free)
+        if self._backend.drafters:
+            self._drafts = self._speculation.drafts(self._pool.busy, self._pool.n_free)
         step = plan.plan(self._pool.needs(self._drafts), self._backend.n_step, self._budget.n_beside)
         batches = deque(adapters.apart(step, lambda share: self._slot(share).task.adapters, self._adapters))
         while batches:
@@ -294,11 +273,12 @@ class Engine:
         return ()
 
     def _decode(self, batch: list[Share]) -> Outcome:
-        entries = [self._entry(share) for share in batch]
-        if not self._inbox.enter([self._slot(share).task.id for share in batch]):
+        tasks = [self._slot(share).task for share in batch]
+        entries = [self._entry(share, task) for share, task in zip(batch, tasks, strict=True)]
+        if not self._inbox.enter([task.id for task in tasks]):
             return Outcome.ABORTED
         try:
-            self._adapters = self._slot(batch[0]).task.adapters
+            self._adapters = tasks[0].adapters
             self._backend.apply(self._adapters)
             began = self._clock()
             outcome = self._backend.decode(entries)
@@ -310,21 +290,25 @@ class Engine:
             self._backend.rearm()
 
     def _learn(self, batch: list[Share], seconds: float) -> None:
-        total = sum(share.count for share in batch)
-        streams = sum(self._slot(share).state is State.GENERATING for share in batch)
-        self._budget.learn(seconds, total - streams, streams)
+        """What was in a batch, and how long it took."""
+        n_tokens = n_streams = n_drafted = 0
+        for share in batch:
+            n_tokens += share.count
+            n_drafted += share.n_drafted
+            n_streams += self._slot(share).state is State.GENERATING
+        self._budget.learn(seconds, n_tokens - n_streams, n_streams)
+        self._counts.step(len(batch), n_tokens - n_streams, n_streams, n_drafted)
 
-    def _entry(self, share: Share) -> Entry:
-        tokens = self._slot(share).task.tokens[share.start : share.start + share.count]
-        draft = self._draft(share)
-        return Entry(share.slot, share.start, [*tokens, *draft], len(draft) + 1 if share.logits else 0)
+    def _entry(self, share: Share, task: Task) -> Entry:
+        tokens = task.tokens[share.start : share.start + share.count]
+        tokens += self._draft(share)
+        return Entry(share.slot, share.start, tokens, share.n_drafted + 1 if share.logits else 0)
 
     def _draft(self, share: Share) -> Sequence[int]:
         return self._drafts[share.slot][: share.n_drafted] if share.n_drafted else ()
 
     def _advance(self, batch: list[Share]) -> None:
         """The batch is in the memory: move its slots, sample where it was asked for."""
-        self._count(batch)
         row = 0
         for share in batch:
             slot = self._slot(share)
@@ -333,13 +317,15 @@ class Engine:
                 self._say(slot.task.progress(len(slot.cached), self._clock()))
             if share.n_drafted:
                 self._verify(slot, row, self._draft(share))
-            elif share.logits:
+            elif slot.state is State.DONE_PROMPT:
                 self._sample_family(slot, self._backend.logits(row))
+            elif share.logits:
+                self._sample(slot, self._backend.logits(row))
             row += share.logits + share.n_drafted
 
     def _sample_family(self, slot: Slot[Task], row: Row) -> None:
         """Sample for the slot, and for the siblings that have waited for the end of its prompt."""
-        siblings = self._pool.follow(slot, self._clock()) if slot.state is State.DONE_PROMPT else ()
+        siblings = self._pool.follow(slot, self._clock())
         # Sampling changes the row.
         rows = [row.copy() for _ in siblings]
         self._sample(slot, row)
@@ -389,11 +375,6 @@ class Engine:
         top = tuple(Likely(id, piece(id), value) for id, value in ranked.top)
         return Likelihood(choice.token, piece(choice.token), ranked.value, top, wanted.after_sampling)
 
-    def _count(self, batch: list[Share]) -> None:
-        n_generating = sum(self._slot(share).state is State.GENERATING for share in batch)
-        n_prompt = sum(share.count for share in batch) - n_generating
-        self._counts.step(len(batch), n_prompt, n_generating, sum(share.n_drafted for share in batch))
-
     def _refused(self, share: Share, outcome: Outcome) -> Sequence[list[Share]]:
         """A single token that cannot be evaluated, with nothing left to give way."""
         slot = self._slot(share)
@@ -438,7 +419,7 @@ class Engine:
 
     def _flush(self) -> None:
         outputs, self._outputs = self._outputs, []
-        ended = [output.id for output in outputs if not isinstance(output, Text | Progress)]
+        ended = [output.id for output in outputs if not isinstance(output, _NOT_LAST)]
         if ended:
             self._inbox.end(ended)
         if outputs:

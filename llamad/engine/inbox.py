@@ -35,6 +35,9 @@ class Mail:
     closed: bool
 
 
+_NO_MAIL = Mail((), frozenset(), closed=False)
+
+
 class Inbox:
     """See above. `interrupt` ends a running decode call; it is called under the lock and must not block."""
 
@@ -108,6 +111,9 @@ class Inbox:
 
     def take(self, wait: bool) -> Mail:
         """Everything that came in; with `wait`, sleep until there is something."""
+        # Looked at without the lock, once a step: what comes in just now is taken a step later.
+        if not (wait or self._jobs or self._cancelled or self._closed):
+            return _NO_MAIL
         with self._wake:
             while wait and not (self._jobs or self._cancelled or self._closed):
                 self._wake.wait()

@@ -2,7 +2,7 @@
 
 How it is done, and why:
 
-* One `llama_batch` for the life of the context, its pointers set once to numpy arrays: filling 512 tokens takes 8 us,
+* One `llama_batch` for the life of the context, its pointers set once to numpy arrays: filling 512 tokens takes 36 us,
   against 1.7 ms by ctypes attributes.
 * ctypes' CDLL releases the GIL around a call, which a decode must and a call of a microsecond should not: short calls
   go through a second handle on the same library, PyDLL. `llama_get_logits` is one of them only because `decode` has
@@ -13,9 +13,10 @@ How it is done, and why:
 * The log callback is set before the backend starts; without one llama.cpp prints thousands of lines.
 * What llama.cpp would answer with GGML_ASSERT, which ends the process, is checked here first.
 
-Two variables belong in the environment of the process before this is imported; whoever starts it sets them.
-`GOMP_SPINCOUNT=1000`: OpenMP's threads otherwise spin at barriers without end, and any other load on a core slows all
-by a factor of 3 to 10. `GGML_NO_BACKTRACE=1`: a failing assertion otherwise runs a debugger first.
+Variables that belong in the environment of the process before this is imported; whoever starts it sets them.
+`GOMP_SPINCOUNT=10000` and `OMP_WAIT_POLICY=active`: OpenMP's threads otherwise spin at barriers for so long that any other
+load on a core slows all by a factor of 3 to 10 (`spinning`). `GGML_NO_BACKTRACE=1`: a failing assertion otherwise runs a
+debugger first.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from llama_cpp import llama_cpp as lib
 from llamad.engine import checks, openmp, placement
 from llamad.engine.backend import Entry, Outcome
 from llamad.engine.batch import Batch
-from llamad.engine.chain import Samplers
+from llamad.engine.chain import Chains
 from llamad.engine.complaints import Complaints
 from llamad.engine.context import context_params, meta, pair_form, read_shape, set_extra
 from llamad.engine.drafting import Drafter
@@ -48,6 +49,7 @@ from llamad.engine.placement import Placed
 from llamad.engine.sampling import Chain
 from llamad.engine.sequences import Sequences
 from llamad.engine.shape import Shape
+from llamad.engine.spinning import Spinning
 from llamad.engine.stages import Stage
 from llamad.engine.vocabulary import Adapters, EngineSettings, ModelFacts
 from llamad.errors import LlamadError, RequestError
@@ -141,12 +143,13 @@ class LlamaBackend(Sequences):
         self.facts = self._read_facts(settings)
         if settings.context_shift and not self.facts.shifts:
             log.warning("context-shift is off: the memory of this model cannot be shifted")
-        n_ctx, n_vocab = self.facts.n_ctx, self.facts.n_vocab
-        self._batch = Batch(self.n_step, n_ctx, shape.n_sequences)
-        self._samplers = Samplers(self._vocab, n_vocab)
+        n_vocab = self.facts.n_vocab
+        self._batch = Batch(self.n_step, shape.n_sequences)
+        self._chains = Chains(self._vocab, n_vocab)
         self.drafters: Sequence[Drafter] = ()
         self.n_drafted = 0
         self.draft: LlamaBackend | None = None
+        self._spinning = Spinning(lib.llama_n_threads(context))
         self._logits_at = 0
         self._logits: Any = np.empty((0, n_vocab), np.float32)
         self._n_outputs_had = 0
@@ -155,6 +158,7 @@ class LlamaBackend(Sequences):
         """Free context and model. Nothing may be called afterwards."""
         if self.draft is not None:
             self.draft.close()
+        self._spinning.close()
         if self._context:
             lib.llama_log_set(_to_log, None)
             lib.llama_free(self._context)
@@ -192,7 +196,10 @@ class LlamaBackend(Sequences):
 
     def _evaluate(self, batch: Any) -> Outcome:
         code = lib.llama_decode(self._context, batch)
-        lib.llama_synchronize(self._context)
+        if self._placed.handles:
+            # The call returns before a GPU has done its part.
+            lib.llama_synchronize(self._context)
+        self._spinning.look()
         if code < 0:
             log.error("cannot decode a batch of %d tokens: llama.cpp returned %d", self._batch.n_tokens, code)
         known = {0: Outcome.DONE, 1: Outcome.FULL, 2: Outcome.ABORTED, -1: Outcome.INVALID}
@@ -243,7 +250,7 @@ class LlamaBackend(Sequences):
 
     def chain(self, stages: Sequence[Stage]) -> Chain:
         """A C sampler chain; freed with the object. From any thread; with DRY it takes up to a second."""
-        return self._samplers.chain(stages)
+        return self._chains.chain(stages)
 
     def piece(self, token: int) -> bytes:
         """Bytes of a token, control tokens as nothing. Looked up once per token and kept."""

@@ -7,6 +7,8 @@ random number.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,13 +27,17 @@ _BLOCK = 64
 _SLACK = 1e-3
 
 
-def survivors(row: Row, first: Stage) -> Ids | None:
-    """A superset of what the stage keeps, or None where there is no cheap one."""
+def sieve(first: Stage) -> Callable[[Row], Ids | None]:
+    """What gives a superset of what the stage keeps of a row, or None where there is no cheap one."""
     match first.name:
         case "top_k":
-            return largest(row, first.args[0])
+            return partial(largest, k=first.args[0])
         case "min_p" if first.args[1] <= 1:
-            return near_the_best(row, first.args[0])
+            return partial(near_the_best, p=first.args[0])
+    return _all
+
+
+def _all(row: Row) -> None:
     return None
 
 
@@ -48,16 +54,16 @@ def largest(row: Row, k: int) -> Ids | None:
     maxima = np.maximum.reduce(blocks, axis=0)
     ordered = maxima.copy()
     ordered.partition(width - k)
-    bound = ordered[width - k]
+    bound = float(ordered[width - k])
     if bound == -np.inf:
         return np.flatnonzero(row > bound)
     # Few blocks reach the bound, and only these are looked into. Line by line, so the ids come out ascending.
     reaching = (maxima >= bound).nonzero()[0]
     lines, places = (blocks.take(reaching, axis=1) >= bound).nonzero()
     ids = lines * width + reaching[places]
-    tail = (row[width * _BLOCK :] >= bound).nonzero()[0]
-    if tail.size:
-        ids = np.concatenate((ids, tail + width * _BLOCK))
+    n_blocked = width * _BLOCK
+    if row.size > n_blocked:
+        ids = np.concatenate((ids, (row[n_blocked:] >= bound).nonzero()[0] + n_blocked))
     return ids if ids.size >= k else None
 
 

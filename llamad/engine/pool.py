@@ -53,7 +53,7 @@ class Pool:
     @property
     def at_rest(self) -> bool:
         """Nothing runs and nothing waits."""
-        return not self._waiting and not self.busy and self.orders.at_rest
+        return not self._waiting and self.orders.at_rest and all(slot.idle for slot in self.slots)
 
     def wait(self, task: Task) -> None:
         """Queue a new request."""
@@ -104,11 +104,13 @@ class Pool:
         Or have it wait for a sibling.
         """
         opened = []
-        # The first of a family evaluates the prompt that all of it have.
-        for slot in sorted(self.busy, key=lambda slot: slot.started_order):
+        to_open = []
+        for slot in self.busy:
             slot.used_at_step = step
-            if slot.state not in _TO_OPEN:
-                continue
+            if slot.state in _TO_OPEN:
+                to_open.append(slot)
+        # The first of a family evaluates the prompt that all of it have.
+        for slot in sorted(to_open, key=lambda slot: slot.started_order):
             awaited = any(other.task.can_follow(slot.task) for other in self._at_prompt())
             if slot.state is State.WAIT_OTHER and not awaited:
                 slot.restart()
@@ -142,12 +144,17 @@ class Pool:
                 n_past=len(slot.cached),
                 n_pending=slot.n_pending,
                 generating=slot.state is State.GENERATING,
-                tails=(self._recall.n_tail, int(slot.task.repeatable)),
+                tails=self._tails(slot),
                 n_drafted=len(drafts.get(slot.id, ())),
             )
             for slot in self.busy
             if slot.state in _IN_STEP
         ]
+
+    def _tails(self, slot: Slot[Task]) -> tuple[int, ...]:
+        if slot.state is State.GENERATING:
+            return ()
+        return self._recall.n_tail, int(slot.task.repeatable)
 
     @property
     def n_free(self) -> int:

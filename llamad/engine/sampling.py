@@ -128,7 +128,7 @@ class Dry:
 
 
 class Bias:
-    """What is added to the logits of some tokens."""
+    """What is added to the logits of some tokens; false where that is nothing."""
 
     def __init__(self, params: SamplingParams, forbidden: Iterable[int]) -> None:
         bias: dict[int, float] = dict.fromkeys(forbidden, -np.inf)
@@ -142,8 +142,7 @@ class Bias:
         return self._ids.size > 0
 
     def apply(self, row: Row) -> None:
-        if self:
-            row[self._ids] += self._values
+        row[self._ids] += self._values
 
 
 class Sampler:
@@ -165,20 +164,25 @@ class Sampler:
         plan = recipe(params, seed, n_ctx)
         stages = plan.chain
         self.seed = seed
-        self._bias = Bias(params, forbidden)
-        self._edits: list[Penalties | Dry] = [
+        bias = Bias(params, forbidden)
+        edits = [
             Penalties(edit, history) if edit.name == "penalties" else Dry(edit, history, make_chain((edit,)))
             for edit in plan.edits
         ]
+        self._forbids = bias.forbids
+        # Called for each token, so only those that do something.
+        self._changes = [*([bias.apply] if bias else []), *(edit.apply for edit in edits)]
+        self._memories = [edit.accept for edit in edits]
         self._chain = make_chain(stages) if stages else None
-        self._first = stages[0] if stages else Stage("top_k", (1,))
-        self._remembers = look_back(stages)
-        self._adapts = bool(stages) and stages[-1].name == "adaptive_p"
+        first = stages[0] if stages else Stage("top_k", (1,))
+        self._sieve = narrow.sieve(first)
+        self._n_needed = int(first.args[0]) if first.name == "top_k" else 0
         self._constraint = constraint
         self._wanted = wanted
-        self._n_needed = int(self._first.args[0]) if self._first.name == "top_k" else 0
-        if self._chain is not None and self._remembers:
-            for token in history[-self._remembers :]:
+        n_back = look_back(stages)
+        if self._chain is not None and (n_back or stages[-1].name == "adaptive_p"):
+            self._memories.append(self._chain.accept)
+            for token in history[max(0, len(history) - n_back) :]:
                 self._chain.accept(token)
 
     @property
@@ -191,11 +195,10 @@ class Sampler:
         forbidden and what is demanded leave none, or where a constraint is too
         expensive to follow."""
         wanted = self._wanted
-        changes = bool(self._bias) or bool(self._edits)
-        original = row.copy() if wanted is not None and changes and not wanted.after_sampling else row
-        self._bias.apply(row)
-        for edit in self._edits:
-            edit.apply(row)
+        before = wanted is not None and not wanted.after_sampling
+        original = row.copy() if before and self._changes else row
+        for change in self._changes:
+            change(row)
         token = self._choose(row, None)
         if self._constraint is not None and not self._constraint.take(token):
             token = self._choose(row, self._constraint.allowed(row, self._n_needed))
@@ -205,10 +208,8 @@ class Sampler:
 
     def accept(self, token: int) -> None:
         """Tell what has become part of the text."""
-        for edit in self._edits:
-            edit.accept(token)
-        if self._chain is not None and (self._remembers or self._adapts):
-            self._chain.accept(token)
+        for remember in self._memories:
+            remember(token)
 
     def _choose(self, row: Row, allowed: Ids | None) -> int:
         """A token of `allowed` (None: of all)."""
@@ -220,8 +221,8 @@ class Sampler:
             if values[best] == -np.inf:
                 raise _no_token("all are forbidden")
             return best if allowed is None else int(allowed[best])
-        few = narrow.survivors(values, self._first)
-        if few is None and (self._bias.forbids or allowed is not None):
+        few = self._sieve(values)
+        if few is None and (self._forbids or allowed is not None):
             # A stage that takes the logarithm of a probability would make NaN of a forbidden one.
             few = np.flatnonzero(values > -np.inf)
         ids = allowed[few] if few is not None and allowed is not None else few

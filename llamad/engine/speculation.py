@@ -82,8 +82,6 @@ class Speculation:
 
         To be asked once a step, also while nobody generates: a draft model keeps up with prompts.
         """
-        if not self._drafters:
-            return {}
         wishes = self._wishes(slots, max(0, min(n_free, self._n_max)))
         found: dict[int, list[int]] = {}
         for drafter in self._drafters:

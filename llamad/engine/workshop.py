@@ -10,19 +10,9 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from llamad.engine.backend import Backend
-from llamad.engine.sampling import Constraint
-from llamad.engine.vocabulary import GenerateRequest, Rules
-from llamad.errors import RequestError
+from llamad.engine.vocabulary import GenerateRequest
 
-if TYPE_CHECKING:
-    from llamad.engine.guidance import Guide
-
-RULES_CHARS_MAX = 256 * 1024
-# What a prepared vocabulary takes for as long as the model is loaded: 427 with 49,152 tokens, 476 with 262,144.
-RULES_BYTES_PER_TOKEN = 480
 # The deepest rules of that size took 14 KiB of stack a level, on 45 characters. It is address space, not memory.
 _STACK_BYTES = 512 << 20
 
@@ -63,29 +53,6 @@ class Workshop:
     def _run(self) -> None:
         while (request := self._requests.get()) is not None:
             self._make(request)
-
-
-class Rulebook:
-    """Constraints for one vocabulary, which is prepared when the first is asked for. Belongs to one thread."""
-
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        self._guide: Guide | None = None
-
-    def constraint(self, rules: Rules) -> Constraint:
-        """RequestError for rules that cannot be honoured."""
-        size = len(rules.text) + sum(len(part.text) for _, part in rules.parts)
-        if size > RULES_CHARS_MAX:
-            raise RequestError(
-                f"cannot honour rules of {size} characters: {RULES_CHARS_MAX} at most",
-                kind="unsupported-grammar" if rules.kind == "gbnf" else "unsupported-schema",
-            )
-        if self._guide is None:
-            # 65 ms and some memory that most models never need.
-            from llamad.engine.guidance import Guide
-
-            self._guide = Guide(self._backend.pieces(), self._backend.eog_tokens())
-        return self._guide.compile(rules)
 
 
 def _start_with_large_stack(thread: threading.Thread) -> None:

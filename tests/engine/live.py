@@ -86,7 +86,8 @@ class Live:
 def loaded(path: Path, **settings: Any) -> Iterator[Any]:
     """A backend for this model; closed at the end."""
     # Before libgomp is loaded: the tests share their cores with whatever else runs.
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    os.environ.setdefault("OMP_WAIT_POLICY", "active")
     from llamad.engine import loading
 
     backend = loading.load(EngineSettings(str(path), **settings))
@@ -110,11 +111,11 @@ def full_chain_and_prefiltered(
     backend: Any, row: np.ndarray, params: SamplingParams, draws: int, seed: int
 ) -> tuple[list[int], list[int]]:
     """The same draws twice: over the whole vocabulary, and over the candidates only."""
-    from llamad.engine.narrow import survivors
+    from llamad.engine.narrow import sieve
     from llamad.engine.stages import recipe
 
     stages = recipe(params, seed, 4096).chain
-    ids = survivors(row, stages[0])
+    ids = sieve(stages[0])(row)
     assert ids is not None
     assert ids.size < row.size / 20
     whole, few = backend.chain(stages), backend.chain(stages)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamad.engine.narrow import largest, near_the_best, survivors
+from llamad.engine.narrow import largest, near_the_best, sieve
 from llamad.engine.stages import Stage
 
 
@@ -51,9 +51,9 @@ def test_what_is_near_the_best_is_there(seed: int, p: float) -> None:
 
 def test_only_the_stages_that_are_known_to_drop_are_anticipated() -> None:
     row = random_row(1, 4096)
-    assert survivors(row, Stage("top_k", (10,))) is not None
-    assert survivors(row, Stage("min_p", (0.1, 1))) is not None
-    assert survivors(row, Stage("min_p", (0.1, 2))) is None
+    assert sieve(Stage("top_k", (10,)))(row) is not None
+    assert sieve(Stage("min_p", (0.1, 1)))(row) is not None
+    assert sieve(Stage("min_p", (0.1, 2)))(row) is None
     for name in ("top_p", "typ_p"):
-        assert survivors(row, Stage(name, (0.5, 0))) is None
-    assert survivors(np.full(64, -np.inf, np.float32), Stage("min_p", (0.1, 0))) is None
+        assert sieve(Stage(name, (0.5, 0)))(row) is None
+    assert sieve(Stage("min_p", (0.1, 0)))(np.full(64, -np.inf, np.float32)) is None

@@ -18,6 +18,7 @@ def test_a_load_leaves_no_team_of_threads_behind(smollm2: Path) -> None:
     before = len(os.listdir("/proc/self/task"))
     backend = llama.load(EngineSettings(str(smollm2), n_ctx=512, n_parallel=1, threads=4))
     try:
-        assert len(os.listdir("/proc/self/task")) <= before
+        # Two belong to the switch of llamad.engine.spinning.
+        assert len(os.listdir("/proc/self/task")) <= before + 2
     finally:
         backend.close()

@@ -1,0 +1,132 @@
+"""Whether threads spin long or short: by what the kernel says of shared cores, and with real threads to switch it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from llamad.engine.spinning import CALM_LOOKS, LOOK_S, Spinning, Times, Verdict, of_threads
+
+FREE, BETWEEN, SHARED, NOTHING = Times(0.1, 0.01), Times(0.1, 0.025), Times(0.1, 0.09), Times(0.001, 0.001)
+
+
+def test_cores_are_shared_until_they_were_found_free_for_a_while() -> None:
+    verdict = Verdict()
+    assert [verdict.judge(FREE) for _ in range(CALM_LOOKS)] == [True] * (CALM_LOOKS - 1) + [False]
+
+
+def test_one_look_at_shared_cores_is_enough() -> None:
+    verdict = Verdict()
+    for _ in range(CALM_LOOKS):
+        verdict.judge(FREE)
+    assert verdict.judge(SHARED)
+    assert verdict.judge(FREE)
+
+
+@pytest.mark.parametrize("since", [BETWEEN, NOTHING, Times(0.0, 0.0)])
+def test_what_says_little_changes_nothing(since: Times) -> None:
+    verdict = Verdict()
+    assert verdict.judge(since)
+    for _ in range(CALM_LOOKS):
+        verdict.judge(FREE)
+    assert not verdict.judge(since)
+
+
+def test_looks_that_must_be_calm_are_in_a_row() -> None:
+    verdict = Verdict()
+    for since in [FREE] * (CALM_LOOKS - 1) + [BETWEEN] + [FREE] * (CALM_LOOKS - 1):
+        assert verdict.judge(since)
+    assert not verdict.judge(FREE)
+
+
+class Machine:
+    """A clock, and what threads have done by it."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.times = Times(0.0, 0.0)
+        self.n_looks = 0
+
+    def look(self) -> Times:
+        self.n_looks += 1
+        return self.times
+
+    def pass_by(self, since: Times, spinning: Spinning) -> None:
+        self.now_s += 2 * LOOK_S
+        self.times = Times(self.times.ran_s + since.ran_s, self.times.waited_s + since.waited_s)
+        spinning.look()
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine()
+
+
+@pytest.fixture
+def spinning(machine: Machine) -> Iterator[Spinning]:
+    # One core less computes than there are: the switch is a team of three, of which two threads are new.
+    switch = Spinning(len(os.sched_getaffinity(0)) - 1, machine.look, lambda: machine.now_s)
+    yield switch
+    switch.close()
+
+
+def test_it_follows_the_verdict(machine: Machine, spinning: Spinning) -> None:
+    assert spinning.short
+    for _ in range(CALM_LOOKS):
+        machine.pass_by(FREE, spinning)
+    assert not spinning.short
+    machine.pass_by(SHARED, spinning)
+    assert spinning.short
+
+
+def test_it_does_not_look_at_each_step(machine: Machine, spinning: Spinning) -> None:
+    for _ in range(100):
+        spinning.look()
+    assert machine.n_looks == 1
+
+
+def test_the_switch_is_threads_that_sleep(machine: Machine) -> None:
+    n_before = _n_threads()
+    switch = Spinning(len(os.sched_getaffinity(0)) - 1, machine.look, lambda: machine.now_s)
+    # Its own thread, with a team of three.
+    assert _eventually(lambda: _n_threads() == n_before + 3)
+    switch.close()
+    assert _eventually(lambda: _n_threads() == n_before)
+
+
+def test_the_kernel_tells_how_long_threads_wait_for_a_core() -> None:
+    core = min(os.sched_getaffinity(0))
+    enough = threading.Event()
+
+    def compute() -> None:
+        os.sched_setaffinity(threading.get_native_id(), {core})
+        while not enough.is_set():
+            hashlib.sha256(bytes(1_000_000)).digest()  # without the GIL
+
+    threads = [threading.Thread(target=compute) for _ in range(2)]
+    before = of_threads()
+    for thread in threads:
+        thread.start()
+    waits = _eventually(lambda: of_threads().waited_s > before.waited_s + 0.05)
+    ran_s = of_threads().ran_s - before.ran_s
+    enough.set()
+    for thread in threads:
+        thread.join()
+    assert waits
+    assert ran_s > 0.01
+
+
+def _n_threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def _eventually(found: Callable[[], int | bool]) -> int | bool:
+    deadline_s = time.monotonic() + 30
+    while not (value := found()) and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    return value
