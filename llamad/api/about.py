@@ -88,7 +88,7 @@ def _request(view: SlotView, asked: GenerateRequest) -> dict[str, Any]:
     return {
         "n_prompt_tokens": view.prompt_tokens + view.predicted_tokens if busy else view.cached_tokens,
         "n_prompt_tokens_processed": max(0, view.prompt_tokens - view.cached_tokens),
-        "n_prompt_tokens_cache": view.cached_tokens,
+        "n_prompt_tokens_cache": view.cached_tokens if busy else 0,
         "params": outline(Generation.of(asked)),
         "next_token": [_next_token(view, remaining)],
     }

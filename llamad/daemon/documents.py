@@ -42,6 +42,8 @@ def model_document(
             "output_modalities": ["text"],
         },
         "source": spec.source,
+        # What is in a cache could be; there is none yet.
+        "can_remove": False,
         "meta": _meta(spec, instance),
         "llamad": {**_ours(view, instance, now), **_memory(view, instance, used or {}), **_rules(spec)},
     }
@@ -196,12 +198,17 @@ def problem_document(problem: Problem) -> dict[str, Any]:
 
 
 def props_document(settings: Settings) -> dict[str, Any]:
-    """What llama.cpp's router says of itself at `/props` without a model."""
+    """What llama.cpp's router says of itself at `/props` without a model, with its places for what only a model has."""
     return {
         "role": "router",
         "max_instances": settings.models_max,
         "models_autoload": settings.models_autoload,
+        "model_alias": "llamad",
+        "model_path": "none",
+        "default_generation_settings": {"params": None, "n_ctx": 0},
+        "ui_settings": {},
         "build_info": BUILD_INFO,
+        "cors_proxy_enabled": False,
     }
 
 

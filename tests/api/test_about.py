@@ -76,6 +76,7 @@ def test_an_idle_slot_tells_what_was_asked_last_and_has_nothing_left_to_do() -> 
     asked = GenerateRequest(9, (1,) * 10, max_tokens=8)
     idle = slot(SlotView(1, "idle", 128, None, 0, 12, 0, asked))
     assert (idle["is_processing"], idle["params"]["n_predict"], idle["n_prompt_tokens"]) == (False, 8, 12)
+    assert (idle["n_prompt_tokens_processed"], idle["n_prompt_tokens_cache"]) == (0, 0)
     assert idle["next_token"] == [
         {"has_next_token": False, "has_new_line": False, "n_remain": -1, "n_decoded": 0}
     ]

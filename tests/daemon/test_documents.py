@@ -30,6 +30,7 @@ def test_a_model_at_rest() -> None:
     assert document["id"] == "m"
     assert (document["object"], document["owned_by"], document["created"]) == ("model", "llamad", 5)
     assert (document["aliases"], document["tags"], document["source"]) == (["mm"], ["t"], "preset")
+    assert document["can_remove"] is False
     assert document["status"] == {
         "value": "unloaded",
         "args": ["llamad", "--model", "/m.gguf"],
@@ -108,3 +109,4 @@ def test_the_rest() -> None:
     props = props_document(SETTINGS)
     assert (props["role"], props["max_instances"], props["models_autoload"]) == ("router", 4, True)
     assert re.fullmatch(r"b\d+-.+", props["build_info"])
+    assert props["default_generation_settings"] == {"params": None, "n_ctx": 0}
