@@ -18,7 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+os.environ.setdefault("OMP_WAIT_POLICY", "active")
 
 import numpy as np
 from llama_cpp import llama_cpp as lib

@@ -15,8 +15,9 @@ Each round measures both servers, in turning order, in one run: on a machine tha
 side by side compares. Shown are medians over the rounds, the median of the rounds' ratios (llamad's over llama-server's), and
 between which ratios the middle half of the rounds lies. No prompt is reused, by either.
 
-llama-server gets the OpenMP setting of llamad's instances (GOMP_SPINCOUNT), except in `two`, where its defaults are the
-point: its threads spin while they wait for each other, whoever else needs the core.
+llama-server's threads spin without end while they wait for each other, whoever else needs the core: its default, with which
+it is fastest where nobody does, and many times slower where somebody does. `--llama-server-spin 1000` has it spin as an
+instance does on shared cores.
 """
 
 from __future__ import annotations
@@ -37,8 +38,6 @@ from pairs import Pair, Row, print_table, rounds, summary
 from raw_client import document
 from serve import DEFAULT_MODEL, Door, direct
 from token_times import Crowd, Stream, answer, percentile
-
-from llamad.daemon.spawn import child_environment
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
@@ -114,6 +113,12 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--prompt-tokens", type=int, default=3000, help="about so many")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument(
+        "--llama-server-spin",
+        type=int,
+        metavar="N",
+        help="GOMP_SPINCOUNT for llama-server (default: its own)",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
     return parser.parse_args()
 
@@ -122,9 +127,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 @contextlib.contextmanager
-def both(
-    arguments: argparse.Namespace, server: Path, model: Path, *, alike: bool = True
-) -> Iterator[Pair[Door]]:
+def both(arguments: argparse.Namespace, server: Path, model: Path) -> Iterator[Pair[Door]]:
     """An instance and a llama-server with the same options, both warm."""
     options = {
         "threads": arguments.threads,
@@ -135,7 +138,8 @@ def both(
         "kv-unified": True,
         "cache-ram": 0,
     }
-    spin = {"GOMP_SPINCOUNT": child_environment({}, "instance")["GOMP_SPINCOUNT"]} if alike else {}
+    rounds_spun = arguments.llama_server_spin
+    spin = {} if rounds_spun is None else {"GOMP_SPINCOUNT": str(rounds_spun)}
     with (
         direct(model.resolve(), options) as ours,
         llama_server.running(server, model.resolve(), options | {"ctx-checkpoints": 0}, spin) as theirs,
@@ -282,8 +286,8 @@ def _cpu_ms(door: Door, fields: dict[str, object]) -> tuple[float, int]:
 
 def two(arguments: argparse.Namespace, server: Path) -> Iterator[tuple[str, dict[str, Row]]]:
     with (
-        both(arguments, server, arguments.model, alike=False) as one,
-        both(arguments, server, arguments.second_model, alike=False) as other,
+        both(arguments, server, arguments.model) as one,
+        both(arguments, server, arguments.second_model) as other,
     ):
         doors = Pair((one.ours, other.ours), (one.theirs, other.theirs))
 
