@@ -37,6 +37,8 @@ def ask_all(url: str, cases: Iterable[Case], headers: Mapping[str, str]) -> dict
 def _shape(kind: str, answer: requests.Response, unseen: tuple[str, ...]) -> Shape:
     if kind == "text/event-stream":
         return shape(of_stream(answer.text), unseen)
+    if not answer.content:
+        return {}
     if kind == "application/json":
         return shape(answer.json(), unseen)
     # Prometheus's text: the metrics' names and their kinds.
