@@ -8,7 +8,7 @@ most touch names that gunicorn does not promise:
 * a connection that is closed while its client still sends gets a moment in which the client can read why;
 * a request of HTTP/1.1 says what host it is for (RFC 9112, section 3.2), as nginx demands too;
 * refusals of the HTTP layer are JSON and have an id; a connection has a time limit for its first head too, and for each
-  body as a whole; there is a limit on connections;
+  body as a whole; there is a limit on connections, at which those that idle give way;
 * WebSockets learn when the worker is to go.
 """
 
@@ -66,16 +66,16 @@ class FrontProtocol(ASGIProtocol):  # type: ignore[misc]
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
-        self.worker.connections.add(self)
+        self.worker.connections[self] = None
         self.worker.ebb.rose(len(self.worker.connections))
-        if self.worker.nr_conns > self.worker.connections_max:
+        if self.worker.nr_conns > self.worker.connections_max and not self.worker.make_room():
             self._send_error_response(503, f"over {self.worker.connections_max} connections")
             self._keepalive_timeout()
             return
         self._arm_keepalive_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.worker.connections.discard(self)
+        self.worker.connections.pop(self, None)
         if self._linger is not None:
             self._linger.cancel()
         self._end_body_limit()
@@ -114,12 +114,20 @@ class FrontProtocol(ASGIProtocol):  # type: ignore[misc]
             receiver._body_wait_expired = True
             receiver._wake_waiter()
 
+    @property
+    def idle(self) -> bool:
+        """Whether it only waits for a request, of which some may have come."""
+        return self._awaiting_request and not self._finishing_calls and not self._closed
+
     def close_if_idle(self) -> None:
-        """Close a connection that only waits for a request."""
-        idle = self._awaiting_request and not self._finishing_calls
+        """Close it for a drain."""
         new = self.req_count == 1 and self.worker.loop.time() - self._accepted_at < FIRST_REQUEST_S
-        if idle and not new:
+        if self.idle and not new:
             self._keepalive_timeout()
+
+    def close_idle(self) -> None:
+        """Make room for others, which the caller has found it to be in a state for."""
+        self._keepalive_timeout()
 
     def _send_response_start(self, status: int, headers: Any, request: Any, close: bool = False) -> None:
         super()._send_response_start(status, headers, request, close=close)
@@ -199,6 +207,7 @@ class FrontProtocol(ASGIProtocol):  # type: ignore[misc]
         scope = super()._build_http_scope(request, sockname, peername)
         self._sink.open = False
         scope[SINK] = self._sink
+        self.worker.connections[self] = self.worker.connections.pop(self, None)
         return scope
 
     def _build_websocket_scope(self, request: Any, sockname: Any, peername: Any) -> Any:

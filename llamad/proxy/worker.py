@@ -44,7 +44,8 @@ class FrontWorker(gasgi.ASGIWorker):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.connections: set[FrontProtocol] = set()
+        # In order of their last request.
+        self.connections: dict[FrontProtocol, None] = {}
         self.handshakes: set[asyncio.Task[None]] = set()
         self.tls: ssl.SSLContext | None = None
         self.connections_max = self.app.connections_max
@@ -117,6 +118,16 @@ class FrontWorker(gasgi.ASGIWorker):  # type: ignore[misc]
         if self._napping and self._main is not None:
             self._napping = False
             self._main.cancel()
+
+    def make_room(self) -> bool:
+        """Close the connection that has waited longest for a request, so that a newcomer need not be refused.
+
+        Else whoever opens as many as there may be, and says nothing, would keep everybody out.
+        """
+        idle = next((connection for connection in self.connections if connection.idle), None)
+        if idle is not None:
+            idle.close_idle()
+        return idle is not None
 
     async def _shutdown(self) -> None:
         self._draining, self._napping = True, False

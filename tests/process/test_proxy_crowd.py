@@ -144,8 +144,8 @@ def assert_all_events(answers: Sequence[bytes]) -> None:
 
 
 def assert_over_the_limit_is_503(front: Front) -> None:
-    """Each connection too many is told so, and closed; one that ends makes room."""
-    with crowd(front.port, CONNECTIONS_MAX - IDLE - ACTIVE + 10, MODEL, play="head") as more:
+    """Each connection too many is told so, and closed. Those that have ended their answers give way."""
+    with crowd(front.port, CONNECTIONS_MAX - IDLE + 10, MODEL, play="head") as more:
         refused = 0
         for client in more:
             status, headers = client.head()

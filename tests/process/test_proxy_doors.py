@@ -8,7 +8,7 @@ import os
 import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -314,11 +314,11 @@ def test_a_handshake_has_a_time_limit(tmp_path: Path):
 
 
 def test_connections_count_before_their_handshake(tmp_path: Path):
-    with tls_front(tmp_path, "one.example", connections_max=1) as (front, _):
-        with (
-            tls_client(front.port, tmp_path, "one.example"),
-            tls_client(front.port, tmp_path, "one.example") as told,
-        ):
+    with tls_front(tmp_path, "one.example", connections_max=1) as (front, supervisor):
+        with tls_client(front.port, tmp_path, "one.example") as busy, ExitStack() as stack:
+            busy.send("POST", "/completion", b'{"model": "a"}')
+            wait_until(lambda: supervisor.heard(lease.Ask))
+            told = stack.enter_context(tls_client(front.port, tmp_path, "one.example"))
             status, error, _ = told.error()
             assert (status, error["kind"]) == (503, "too-many-connections")
         wait_until(lambda: _greets(front.port, tmp_path, "one.example"))

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -290,11 +291,11 @@ def test_a_unix_listeners_path_stays(tmp_path: Path):
 
 
 def test_connections_have_a_limit():
-    with whole_front(connections_max=3) as (front, _):
+    with whole_front(connections_max=3) as (front, supervisor):
         kept = [Client(front.port) for _ in range(3)]
         for client in kept:
-            client.send("GET", "/health")
-            assert client.answer()[0] == 200
+            client.send("POST", "/completion", b'{"model": "a"}')
+        wait_until(lambda: len(supervisor.heard(lease.Ask)) == 3)
         with Client(front.port) as client:
             client.send("GET", "/health")
             status, headers, body = client.answer()
@@ -305,6 +306,29 @@ def test_connections_have_a_limit():
         wait_until(lambda: answers(front.port))
         for client in kept:
             client.socket.close()
+
+
+def test_who_only_holds_connections_keeps_nobody_out():
+    """Heads that never end and requests that never come give way, the one without a request for longest first."""
+    with whole_front(connections_max=3) as (front, supervisor), ExitStack() as stack:
+        busy, half, kept = (stack.enter_context(Client(front.port)) for _ in range(3))
+        busy.send("POST", "/completion", b'{"model": "a"}')
+        (asked,) = wait_until(lambda: supervisor.heard(lease.Ask))
+        half.socket.sendall(b"GET /health HTTP/1.1\r\n")
+        for _ in range(2):
+            kept.send("GET", "/health")
+            assert kept.answer()[0] == 200
+        assert answers(front.port)
+        assert half.receive() == b"", "it gave way"
+        kept.send("GET", "/health")
+        assert kept.answer()[0] == 200, "it did not"
+        for _ in range(20):
+            newcomer = stack.enter_context(Client(front.port))
+            newcomer.send("GET", "/health")
+            assert newcomer.answer()[0] == 200
+        assert kept.receive() == b""
+        supervisor.send(lease.Refused(asked.lease, "model-not-found", 404, "cannot find it"))
+        assert busy.head()[0] == 404, "and who waits for an answer gets it"
 
 
 def answers(port: int) -> bool:
