@@ -14,22 +14,17 @@ from __future__ import annotations
 
 import secrets
 import string
-from collections.abc import Callable, Generator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Sequence
 
 from llamad.api.arguments import JsonEnd, as_json, may_be_text, property_schema, quoted
+from llamad.api.cursor import Cursor, Walk
 from llamad.api.deltas import CallArguments, CallBegun, Content, Delta, Reasoning
+from llamad.api.literals import LiteralReader
 from llamad.api.marks import Marks
 from llamad.api.notation import Calls, Notation, Part, Place, Thought, parts
 from llamad.api.tools import Tool
 
-T = TypeVar("T")
-Walk = Generator[None, None, T]
-"""Yields where more text is needed."""
-
 _IDS = string.ascii_letters + string.digits
-# Blanks are free beside these, and wherever the canonical text has some.
-_JOINTS = frozenset("{}[],:")
 
 
 class PlainParser:
@@ -44,7 +39,7 @@ class PlainParser:
         return []
 
 
-class ChatParser:
+class ChatParser(Cursor):
     """Reads one message. See `deltas.Parser`."""
 
     def __init__(
@@ -61,6 +56,7 @@ class ChatParser:
 
         Thoughts are told `apart` from content, or `inline` as a part of it, with their marks, or both.
         """
+        super().__init__(begun)
         self._thought = notation.thought
         self._calls = notation.calls if tools else None
         self._framed = bool(notation.frames)
@@ -71,12 +67,6 @@ class ChatParser:
         self._forms = dict(self._calls.forms()) if self._calls else {}
         opens = [notation.thought.opens] if notation.thought and self._framed else []
         self._marks = Marks([*notation.frames, *self._forms, *opens])
-        self._text = begun
-        """What is not settled yet; before `_at` it has been looked at."""
-        self._at = 0
-        self._ended = False
-        self._cut = False
-        """Has the last literal been missing only because the message ended?"""
         self._n_calls = 0
         self._mute_blanks = False
         self._out: list[Delta] = []
@@ -110,10 +100,11 @@ class ChatParser:
             and calls.bare
             and (yield from self._begins(calls.bare, after_blanks=self._mute_blanks))
         ):
-            yield from self._try_calls(calls.call, "", calls)
+            yield from self._try_calls(calls.call, calls)
         while (mark := (yield from self._say())) is not None:
             if calls is not None and mark in self._forms:
-                yield from self._try_calls(self._canonical(mark, calls), mark, calls)
+                if not (yield from self._try_calls(self._canonical(mark, calls), calls)):
+                    self._content(self._lead() + len(mark))
             elif thought is not None and mark == thought.opens:
                 yield from self._think(thought)
             else:
@@ -146,30 +137,44 @@ class ChatParser:
             yield
 
     def _think(self, thought: Thought) -> Walk[None]:
-        """From the mark that opens a thought to the one that closes it. Blanks at both ends of it are not told."""
+        """From the mark that opens a thought to the one that closes it, or to a call, where calls end thoughts.
+
+        Blanks at both ends of it are not told.
+        """
         self._inlined(self._lead() + len(thought.opens))
-        closes, begun = Marks([thought.closes]), False
+        calls, begun = self._calls, False
+        ends = Marks([thought.closes, *(self._forms if calls is not None and calls.ends_thought else ())])
         while True:
-            size, mark = closes.find(self._text, self._ended)
+            size, mark = ends.find(self._text, self._ended)
             if not begun and (lead := min(self._lead(), size)):
                 self._inlined(lead)
                 size -= lead
             told = self._text[:size] if self._ended and mark is None else self._text[:size].rstrip()
-            if told:
-                begun = True
-                if self._apart:
-                    self._out.append(Reasoning(told))
-                self._inlined(len(told))
-                size -= len(told)
-            if mark is not None:
+            begun = self._thought_of(told) or begun
+            size -= len(told)
+            if mark == thought.closes:
                 self._inlined(size + len(mark))
                 self._mute_blanks = not self._inline
+            elif (
+                mark is not None
+                and calls is not None
+                and not (yield from self._try_calls(self._canonical(mark, calls), calls))
+            ):
+                begun = self._thought_of(self._text[: size + len(mark)])
+                continue
             if mark is not None or self._ended:
                 return
             yield
 
-    def _try_calls(self, canonical: str, mark: str, calls: Calls) -> Walk[None]:
-        """Calls, from the mark on; if there is none, the mark is content."""
+    def _thought_of(self, told: str) -> bool:
+        """So much text is thought; whether it is any."""
+        if told and self._apart:
+            self._out.append(Reasoning(told))
+        self._inlined(len(told))
+        return bool(told)
+
+    def _try_calls(self, canonical: str, calls: Calls) -> Walk[bool]:
+        """Calls, from the mark on; False, and nothing is dealt with, if there is none."""
         self._at = self._lead()
         before = self._n_calls
         if (yield from self._call(canonical, calls)):
@@ -177,11 +182,10 @@ class ChatParser:
                 pass
             if (yield from self._literal(calls.closes)):
                 self._settle(self._at)
-        if self._n_calls > before:
-            self._mute_blanks = True
-        else:
-            self._content(self._lead() + len(mark))
         self._at = 0
+        called = self._n_calls > before
+        self._mute_blanks = called or self._mute_blanks
+        return called
 
     def _call(self, canonical: str, calls: Calls) -> Walk[bool]:
         """One call from the cursor on, all of it settled; False, and the cursor where it was, if there is none."""
@@ -207,7 +211,8 @@ class ChatParser:
         return told
 
     def _name(self) -> Walk[Tool | None]:
-        """The tool whose name stands at the cursor."""
+        """The tool whose name stands at the cursor, or behind blanks there."""
+        yield from self._skip_blanks()
         longest = max(map(len, self._tools)) + 1
         while len(self._text) - self._at < longest and not self._ended:
             here = self._text[self._at :]
@@ -231,16 +236,19 @@ class ChatParser:
 
     def _arguments(self, part: Place, tool: Tool, calls: Calls) -> Walk[bool]:
         yield from self._skip_blanks()
-        if part.what == "arguments" and (yield from self._peek()) != "{":
+        opens = calls.literals.opens if calls.literals is not None else "{"
+        if part.what == "arguments" and (yield from self._peek()) != opens:
             return False
         index = self._n_calls
         self._n_calls += 1
         self._out.append(CallBegun(index, self._make_id(calls.id_chars), tool.name))
         self._settle(self._at)
-        if part.what == "arguments":
-            yield from self._object(index)
+        if part.what == "pairs":
+            yield from self._pairs(index, tool, calls)
+        elif calls.literals is not None:
+            yield from self._literals(index, LiteralReader(calls.literals))
         else:
-            yield from self._pairs(index, tool, calls.pair_parts)
+            yield from self._object(index)
         return True
 
     def _object(self, index: int) -> Walk[None]:
@@ -255,25 +263,52 @@ class ChatParser:
                 return
             yield
 
-    def _pairs(self, index: int, tool: Tool, pair: Sequence[Part]) -> Walk[None]:
+    def _literals(self, index: int, reader: LiteralReader) -> Walk[None]:
+        """Arguments in the family's own notation, handed on as JSON."""
+        while True:
+            size, json = reader.feed(self._text, self._ended)
+            if json:
+                self._out.append(CallArguments(index, json))
+            self._settle(size)
+            if reader.ended or self._ended:
+                return
+            yield
+
+    def _pairs(self, index: int, tool: Tool, calls: Calls) -> Walk[None]:
         """Keys and values in marks of their own, handed on as a JSON object."""
-        opens, _, between, _, closes = map(str, pair)
+        opens, *between, _, closes = calls.pair_parts
         lead = "{"
-        while (yield from self._literal(opens)):
-            key_end, _, value_lead = between.partition(between.split()[0])
-            key_end = between.split()[0]
-            key = yield from self._until(key_end)
-            yield from self._literal(key_end + value_lead.rstrip())
-            yield from self._newline(value_lead)
-            self._out.append(CallArguments(index, lead + quoted(key.strip()) + ": "))
+        while (yield from self._literal(str(opens))):
+            key, kind = yield from self._key(between)
+            self._out.append(CallArguments(index, lead + quoted(key) + ": "))
             lead = ", "
             self._settle(self._at)
-            kind = may_be_text(property_schema(tool.schema, key.strip()), tool.schema)
-            yield from self._value(index, bool(kind), closes)
+            text = (
+                kind == calls.kinds[0]
+                if kind
+                else may_be_text(property_schema(tool.schema, key), tool.schema)
+            )
+            yield from self._value(index, bool(text), str(closes), calls.wraps)
         self._out.append(CallArguments(index, "{}" if lead == "{" else "}"))
 
-    def _value(self, index: int, text: bool, closes: str) -> Walk[None]:
+    def _key(self, between: Sequence[Part]) -> Walk[tuple[str, str]]:
+        """The name of a pair, and of which kind its value is if that is said, up to where the value begins."""
+        found = {"key": "", "kind": ""}
+        what = ""
+        for part in between:
+            if isinstance(part, Place):
+                what = part.what
+                continue
+            found[what] = (yield from self._until(part.split()[0])).strip()
+            yield from self._literal(part.rstrip())
+            yield from self._newline(part)
+        return found["key"], found["kind"]
+
+    def _value(self, index: int, text: bool, closes: str, wraps: tuple[str, str]) -> Walk[None]:
         """A value up to its mark: a text as it comes, anything else when it is whole."""
+        if text and wraps[0] and (yield from self._begins(wraps[0])):
+            self._settle(self._lead() + len(wraps[0]))
+            closes = wraps[1] + closes
         ends = Marks([closes.rstrip()])
         if text:
             self._out.append(CallArguments(index, '"'))
@@ -294,59 +329,7 @@ class ChatParser:
         yield from self._literal(closes)
         self._settle(self._at)
 
-    # ---- steps of the cursor
-
-    def _literal(self, literal: str) -> Walk[bool]:
-        """Move over `literal`, whose blanks may vary; False, and nothing moves, if it is not there."""
-        start, joint, self._cut = self._at, True, False
-        for char in literal:
-            if char.isspace():
-                joint = True
-                continue
-            if joint or char in _JOINTS:
-                yield from self._skip_blanks()
-            if (found := (yield from self._peek())) != char:
-                self._at, self._cut = start, not found
-                return False
-            self._at += 1
-            joint = char in _JOINTS
-        return True
-
-    def _word(self, what: str) -> Walk[bool]:
-        """An id or a number, which nobody needs."""
-        start = self._at
-        while (char := (yield from self._peek())) and (char.isdigit() or (what == "id" and char.isalnum())):
-            self._at += 1
-        return self._at > start
-
-    def _until(self, mark: str) -> Walk[str]:
-        """All text before `mark`, which stays; or all there will ever be."""
-        while (end := self._text.find(mark, self._at)) < 0 and not self._ended:
-            yield
-        end = len(self._text) if end < 0 else end
-        text, self._at = self._text[self._at : end], end
-        return text
-
-    def _newline(self, literal: str) -> Walk[None]:
-        """The one newline that a literal ends with: blanks after it belong to the value."""
-        if literal[-1:] == "\n" and (yield from self._peek()) == "\n":
-            self._at += 1
-
-    def _skip_blanks(self) -> Walk[None]:
-        while (yield from self._peek()).isspace():
-            self._at += 1
-
-    def _peek(self) -> Walk[str]:
-        """The character at the cursor, "" at the end of the message."""
-        while self._at >= len(self._text) and not self._ended:
-            yield
-        return self._text[self._at : self._at + 1]
-
     # ---- what is done with text
-
-    def _lead(self) -> int:
-        """How many blanks there are at the start."""
-        return len(self._text) - len(self._text.lstrip())
 
     def _content(self, size: int) -> None:
         """So much text is content, but for blanks that follow a mark."""
@@ -361,11 +344,6 @@ class ChatParser:
         if self._inline and size:
             self._out.append(Content(self._text[:size]))
         self._settle(size)
-
-    def _settle(self, size: int) -> None:
-        """So much text has been dealt with."""
-        self._text = self._text[size:]
-        self._at = 0
 
 
 def _goes_on(char: str) -> bool:

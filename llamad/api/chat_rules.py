@@ -15,6 +15,7 @@ import json
 import re
 from dataclasses import dataclass
 
+from llamad.api.literal_rules import LiteralRules
 from llamad.api.notation import Calls, Spelling, Thought
 from llamad.api.pair_rules import PairRules, escaped
 from llamad.api.schema import schema_text
@@ -22,7 +23,6 @@ from llamad.api.tools import Tool
 from llamad.engine.vocabulary import Rules
 
 _PLACES = re.compile("«(arguments|pairs|id|n)»")
-_WORDS = {"id": "/[a-zA-Z0-9]{9}/", "n": "/[0-9]{1,4}/"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,16 @@ class _Grammar:
         self._demands = demands
         self._named: dict[str, str] = {}
         self._parts: dict[str, Rules] = {}
-        self._pairs = PairRules(self._terms, self._named, self._parts)
+        self._pairs = PairRules(self._terms, self._up_to, self._named, self._parts)
+        calls = self._notation.calls
+        literals = calls.literals if calls is not None else None
+        self._literals = None
+        if literals is not None:
+            self._literals = LiteralRules(literals, self._terms, self._named, self._parts, self._pairs)
 
     def rules(self) -> Rules:
         """All of it."""
-        start = f"{self._thought()} {self._answer()}"
+        start = f"{self._thought()} {self._answer()} {self._calls_in_thought()}"
         lines = [f"start: {start}", *(f"{name}: {rule}" for name, rule in self._named.items())]
         lines += [r"TEXT: /(.|\n)*/", r"FREE: " + self._free(), r"GAP: /[ \n]{1,4}/"]
         return Rules("lark", "\n".join(lines) + "\n", tuple(self._parts.items()))
@@ -107,8 +112,8 @@ class _Grammar:
         """Text, and what follows where it comes upon a trigger that is nothing but text itself."""
         options = []
         for index, (trigger, form) in enumerate(_forms(calls)):
-            self._named[f"head{index}[lazy]"] = f"FREE {_quoted(trigger)}"
-            options.append(f"head{index} {self._section(f'tail{index}', form[len(trigger) :], calls)}")
+            head = self._up_to(f"head{index}", "FREE", trigger)
+            options.append(f"{head} {self._section(f'tail{index}', form[len(trigger) :], calls)}")
         again = "*" if self._demands.parallel else "?"
         first = self._begun_calls()
         if calls.bare:
@@ -180,12 +185,14 @@ class _Grammar:
             elif piece == "arguments":
                 terms.append(self._arguments(index, tool))
             elif piece == "pairs":
-                terms.append(self._pairs.all_of(index, tool, calls.pair))
+                terms.append(self._pairs.all_of(index, tool, calls))
             else:
-                terms.append(_WORDS[piece])
+                terms.append("/[0-9]{1,4}/" if piece == "n" else f"/[a-zA-Z0-9]{{{calls.id_chars}}}/")
         return " ".join(filter(None, terms))
 
     def _arguments(self, index: int, tool: Tool) -> str:
+        if self._literals is not None:
+            return self._literals.all_of(index, tool)
         name = f"tool{index}"
         if name not in self._parts:
             self._parts[name] = Rules("json_schema", schema_text(tool.schema, notes=False))
@@ -213,12 +220,33 @@ class _Grammar:
         closes = self._terms(thought.closes)
         if self._demands.thoughtless:
             return f"GAP? {closes}"
-        if self._is_control(thought.closes):
-            return f"TEXT {closes}"
-        self._named["mind[lazy]"] = f"TEXT {_quoted(thought.closes)}"
-        return "mind"
+        return self._up_to("mind", "TEXT", thought.closes)
+
+    def _calls_in_thought(self) -> str:
+        """Another way for all of an answer to be: a thought that calls end."""
+        calls, thought, demands = self._notation.calls, self._notation.thought, self._demands
+        if calls is None or thought is None or not (calls.ends_thought and demands.tools):
+            return ""
+        if demands.thinking == "off" or demands.thoughtless:
+            return ""
+        opens = self._terms(thought.opens) if self._is_control(thought.opens) else "OPEN"
+        begun = "" if demands.thinking == "begun" else f"GAP? {opens}" if opens != "OPEN" else opens
+        (trigger, form) = _forms(calls)[0]
+        call = self._section("thoughtful", form[len(trigger) :], calls)
+        return f"| {begun} {self._up_to('doubt', 'TEXT', trigger)} {call} GAP?"
 
     # ---- marks
+
+    def _up_to(self, name: str, lexeme: str, mark: str) -> str:
+        """Text, and the mark that ends it. Only a mark that is nothing but text itself needs a lazy lexeme."""
+        first, *others = self._spelling.pieces(mark)
+        if isinstance(first, int):
+            return f"{lexeme} {self._terms(mark)}"
+        if not any(isinstance(piece, int) for piece in others):
+            self._named[f"{name}[lazy]"] = f"{lexeme} {_quoted(mark)}"
+            return name
+        self._named[name.upper()] = f"{lexeme} {_quoted(first)}"
+        return f"{name.upper()} {self._terms(mark[len(first) :])}"
 
     def _is_control(self, mark: str) -> bool:
         """Does this mark begin with a control token?"""

@@ -6,8 +6,8 @@ varies:
     «name»        the tool's name
     «arguments»   its arguments, a JSON object
     «pairs»       or its arguments one by one, each written as `pair` says, with «key» and «value»; a value that may be a
-                  string stands there as it is, any other is JSON
-    «id» «n»      an id of nine letters and digits; a number. They are written and then forgotten: ids that clients see
+                  string stands there as it is, any other is JSON. «kind», there, says which of them: one of `kinds`
+    «id» «n»      an id of `id_chars` letters and digits; a number. They are written and then forgotten: ids that clients see
                   are our own, because some of these repeat
 
 From this one text follow the parser (`chat_parser`), which reads it with any blanks between its parts, and the rules
@@ -21,12 +21,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from llamad.api.literals import Literals
+
 _PLACE = re.compile("«([a-z]+)»")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something that varies stands: `name`, `arguments`, `pairs`, `key`, `value`, `id` or `n`."""
+    """Where something that varies stands: `name`, `arguments`, `pairs`, `key`, `kind`, `value`, `id` or `n`."""
 
     what: str
 
@@ -36,11 +38,17 @@ Part = str | Place
 
 @dataclass(frozen=True, slots=True)
 class Thought:
-    """Marks around what a model thinks. `resumes`: what it writes between a thought and anything else."""
+    """Marks around what a model thinks. `lead`: what templates put between the first one and the thought; `resumes`: what a
+    model writes between a thought and anything else. `unasked`: whether it thinks unless it is asked not to. `bare`: an
+    answer without a thought begins with the second mark alone.
+    """
 
     opens: str
     closes: str
     resumes: str = ""
+    lead: str = ""
+    unasked: bool = True
+    bare: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,10 @@ class Calls:
     others: tuple[str, ...] = ()
     bare: str = ""
     id_chars: int = 32
+    ends_thought: bool = False
+    literals: Literals | None = None
+    kinds: tuple[str, ...] = ()
+    wraps: tuple[str, str] = ("", "")
 
     @cached_property
     def pair_parts(self) -> tuple[Part, ...]:
@@ -80,7 +92,8 @@ class Notation:
     """One family. `frames`: marks that stand around what is said, and are no part of it.
 
     `answer`: the frames that open and close an answer, where there are such. `known`: whether the model's own notation is
-    this, and not one that it is asked to use.
+    this, and not one that it is asked to use. `reopens`: how a prompt ends that lacks the second of these, though the
+    answer is a new one.
     """
 
     name: str
@@ -89,6 +102,7 @@ class Notation:
     frames: tuple[str, ...] = ()
     answer: tuple[str, str] = ("", "")
     known: bool = True
+    reopens: tuple[str, str] = ("", "")
 
     def marks(self) -> tuple[str, ...]:
         """All marks that a parser must be shown, also where they are control tokens of the model."""
@@ -98,6 +112,7 @@ class Notation:
         if self.calls is not None:
             calls = self.calls
             texts += [calls.opens, calls.call, calls.closes, calls.pair, *calls.others]
+            texts += calls.literals.quotes if calls.literals is not None else ()
         return tuple(text for text in texts if text)
 
 
@@ -120,11 +135,20 @@ class Spelling:
 
 # What may be a token of its own: <|...|>, <...>, [...] of capitals.
 _TOKEN = re.compile(r"<\|[^<>|]+\|>|</?[^<>\s{}\"=]+>|\[/?[A-Z_]+\]")
+# These are within marks that are none: DeepSeek's, MiniCPM's.
+_INNER_TOKEN = re.compile("｜[A-Z]+｜|<(?:function|param)(?= )")
 
 
 def possible_tokens(notation: Notation) -> list[str]:
     """Parts of the notation's marks that may be tokens of a vocabulary."""
-    return sorted({token for text in notation.marks() for token in _TOKEN.findall(text)})
+    return sorted(
+        {
+            token
+            for text in notation.marks()
+            for pattern in (_TOKEN, _INNER_TOKEN)
+            for token in pattern.findall(text)
+        }
+    )
 
 
 def parts(text: str) -> tuple[Part, ...]:

@@ -34,12 +34,15 @@ def describe(messages: Sequence[Message], tools: Sequence[dict[str, Any]], calls
     return [{"role": "system", "content": text}, *messages]
 
 
-def spell_out(messages: Sequence[Message], calls: Calls) -> list[Message]:
-    """Calls as what the assistant has said, results as what a user says; results in a row are one message."""
+def spell_out(messages: Sequence[Message], calls: Calls, *, results: bool = False) -> list[Message]:
+    """Calls as what the assistant has said, and, unless the template shows them, `results` as what a user says.
+
+    Results in a row are one message.
+    """
     spelled: list[Message] = []
     for message in messages:
         content = plain_text(message["content"])
-        if message["role"] == "tool":
+        if message["role"] == "tool" and not results:
             result = f"<tool_response>\n{content}\n</tool_response>"
             if spelled and spelled[-1].get("results"):
                 spelled[-1]["content"] += "\n" + result
@@ -60,9 +63,26 @@ def written(calls: Calls, made: Sequence[tuple[str, str]]) -> str:
     """Calls (name and arguments) as the family writes them."""
     texts = [
         calls.call.replace("«name»", name)
-        .replace("«arguments»", arguments)
+        .replace("«arguments»", _arguments(calls, arguments))
+        .replace("«pairs»", _pairs(calls, arguments))
         .replace("«n»", str(index))
         .replace("«id»", f"{index:09}")
         for index, (name, arguments) in enumerate(made)
     ]
     return calls.opens + calls.apart.join(texts) + calls.closes
+
+
+def _arguments(calls: Calls, arguments: str) -> str:
+    if calls.literals is None:
+        return arguments
+    return calls.literals.written(msgspec.json.decode(arguments))
+
+
+def _pairs(calls: Calls, arguments: str) -> str:
+    text, other, *_ = (*calls.kinds, "", "")
+    return "".join(
+        calls.pair.replace("«key»", key)
+        .replace("«kind»", text if isinstance(value, str) else other)
+        .replace("«value»", value if isinstance(value, str) else msgspec.json.encode(value).decode())
+        for key, value in msgspec.json.decode(arguments).items()
+    )

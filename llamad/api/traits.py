@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from llamad.api.conversation import Message, plain_text, with_part_content, with_plain_content
+from llamad.api.refits import fitted, refits
 from llamad.errors import RequestError
 
 Render = Callable[[Sequence[Message], list[dict[str, Any]]], str]
@@ -26,34 +27,32 @@ class Traits:
     """The traits of one template. `source`: its text.
 
     `tells_tools`: it tells the model what tools there are. `tells_calls`: it shows the calls that were made, and
-    `tells_several`: also where a message makes several.
+    `tells_several`: also where a message makes several. `tells_results`: it shows what tools have answered.
     """
 
     def __init__(self, render: Render, source: str) -> None:
         self._render = render
         self._form = self._content_form()
         self._harmony = "<|channel|>" in source
-        # Mistral's thinking templates take thoughts as parts of the content.
-        self._thought_parts = "[THINK]" in source and "'thinking'" in source
+        self._refits = refits(source)
         self._takes_system = self._shows([{"role": "system", "content": _NEEDLE}, _USER], _NEEDLE)
         self._takes_objects = self._takes_arguments({_NEEDLE: "x"})
         self.tells_calls = self._takes_objects or self._takes_arguments(f'{{"{_NEEDLE}": "x"}}')
         self.tells_several = self.tells_calls and self._shows(self._several(), _THOUGHT)
+        self.tells_results = self._shows(self._exchange(None, result=_NEEDLE), _NEEDLE)
         self.tells_tools = self._shows([_USER], _NEEDLE, tools=[_tool(_NEEDLE)])
         self._tells_effort = "reasoning_effort" in source
 
     def fit(self, messages: Sequence[Message]) -> list[Message]:
         """The messages in the form that this template takes. Raises RequestError where there is none."""
         fitting = [self._form(message) for message in messages]
-        if self._harmony:
-            fitting = [_as_harmony(message) for message in fitting]
-        else:
+        if not self._harmony:
             fitting = [_as_system(message) for message in fitting]
         if not self._takes_system:
             fitting = _without_system(fitting)
         if self._takes_objects:
             fitting = [_with_objects(message) for message in fitting]
-        return [_with_thought_part(message) for message in fitting] if self._thought_parts else fitting
+        return fitted(fitting, self._refits)
 
     def capabilities(self) -> dict[str, bool]:
         """llama-server's `chat_template_caps`."""
@@ -105,13 +104,15 @@ class Traits:
         messages[1] = {**messages[1], "tool_calls": [call, second]}
         return messages
 
-    def _exchange(self, arguments: Any) -> list[Message]:
+    def _exchange(self, arguments: Any, result: str = "result") -> list[Message]:
+        """A call and what came of it; without arguments, a call in words."""
         function = {"name": "tool", "arguments": arguments}
         call = {"id": "call00001", "type": "function", "function": function}
+        calling: Message = {"role": "assistant", "content": "", "tool_calls": [call]}
         messages = [
             _USER,
-            {"role": "assistant", "content": "", "tool_calls": [call]},
-            {"role": "tool", "content": "result", "tool_call_id": "call00001"},
+            calling if arguments is not None else {"role": "assistant", "content": "tool"},
+            {"role": "tool", "content": result, "tool_call_id": "call00001"},
             {"role": "assistant", "content": "done"},
             _USER,
         ]
@@ -166,25 +167,3 @@ def _with_objects(message: Message) -> Message:
         arguments = msgspec.json.decode(function["arguments"])
         calls.append({**call, "function": {**function, "arguments": arguments}})
     return {**message, "tool_calls": calls}
-
-
-def _with_thought_part(message: Message) -> Message:
-    if message["role"] not in ("system", "assistant"):
-        return message
-    content = message["content"]
-    parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
-    if "reasoning_content" in message:
-        parts.insert(0, {"type": "thinking", "thinking": message["reasoning_content"]})
-    return {word: value for word, value in message.items() if word != "reasoning_content"} | {
-        "content": parts
-    }
-
-
-def _as_harmony(message: Message) -> Message:
-    """Thoughts have another name there, and stand alone beside calls."""
-    if "reasoning_content" not in message:
-        return message
-    fitting = {**message, "thinking": message["reasoning_content"]}
-    if "tool_calls" in fitting:
-        del fitting["content"]
-    return fitting

@@ -32,6 +32,9 @@ from llamad.api.tool_words import describe, spell_out
 from llamad.engine.vocabulary import Rules, ThoughtLimit, Word
 from llamad.errors import RequestError
 
+# What templates call it to drop the thoughts of earlier answers.
+_FORGETTING = ("clear_thinking", "truncate_history_thinking", "drop_thinking")
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
@@ -92,7 +95,7 @@ def prompt_of(
     toolbox, traits = conversation.toolbox, template.traits
     messages, tools = list(conversation.messages), toolbox.documents()
     if notation.calls is not None and not (notation.known and traits.tells_calls):
-        messages = spell_out(messages, notation.calls)
+        messages = spell_out(messages, notation.calls, results=notation.known and traits.tells_results)
     if tools and notation.calls is not None and not (notation.known and traits.tells_tools):
         messages, tools = describe(messages, tools, notation.calls), []
     thinking = conversation.thinking.over(defaults)
@@ -101,6 +104,9 @@ def prompt_of(
     text = render(add_generation_prompt=conversation.add_generation_prompt)
     if conversation.goes_on:
         return _gone_on(text, render(add_generation_prompt=False), conversation, template, notation)
+    closed, opened = notation.reopens
+    if closed and conversation.add_generation_prompt and text.endswith(closed):
+        text += opened
     thought = notation.thought
     if thinking.budget == 0 and thought is not None and text.rstrip().endswith(thought.opens):
         return text + template.traits.thought_frame(thought.opens, thought.closes)[1]
@@ -109,17 +115,18 @@ def prompt_of(
 
 def _variables(conversation: Conversation, notation: Notation, thinking: Thinking) -> dict[str, Any]:
     """What templates may ask for, under all names that they have for it."""
-    enabled = thinking.enabled is not False and thinking.budget != 0 and notation.thought is not None
-    variables = {"enable_thinking": enabled} | conversation.variables
+    thought, given = notation.thought, conversation.variables
+    asked = thinking.enabled if thinking.enabled is not None else thought is not None and thought.unasked
+    enabled = asked and thinking.budget != 0 and thought is not None
+    variables: dict[str, Any] = {"enable_thinking": enabled}
+    keep, effort = given.get("preserve_reasoning", True), given.get("reasoning_effort")
+    if isinstance(keep, bool):
+        variables |= {"preserve_thinking": keep} | dict.fromkeys(_FORGETTING, not keep)
+    if isinstance(effort, str):
+        variables["reasoning_strength"] = effort
+    variables |= given
     if thinking.enabled is not None or thinking.budget == 0:
         variables["enable_thinking"] = enabled
-    keep = variables.get("preserve_reasoning")
-    if isinstance(keep, bool):
-        variables |= {
-            "preserve_thinking": keep,
-            "clear_thinking": not keep,
-            "truncate_history_thinking": not keep,
-        }
     return variables
 
 
@@ -128,14 +135,16 @@ def _gone_on(
 ) -> str:
     """The prompt of an answer that has begun. `text` and `closed`: with and without the mark of a new answer."""
     thought = notation.thought
-    if thought is None:
+    if thought is None or not (thought.unasked or conversation.thought):
         return text + conversation.prefill
     pairs = enumerate(zip(text, closed, strict=False))
     size = next((at for at, pair in pairs if pair[0] != pair[1]), len(closed))
     if text.rstrip().endswith(thought.opens):
         size = min(size, text.rindex(thought.opens))
     head = text[:size] + text[size:].partition(thought.opens)[0]
-    opening, closing = template.traits.thought_frame(thought.opens, thought.closes)
+    if thought.bare and not conversation.thought:
+        return head + thought.closes + conversation.prefill
+    opening, closing = template.traits.thought_frame(thought.opens + thought.lead, thought.closes)
     head += opening + conversation.thought
     if not conversation.prefill:
         return head

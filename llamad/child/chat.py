@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from llamad.api.conversation import Conversation
-from llamad.api.families import UNREAD, recognise
+from llamad.api.families import recognise
 from llamad.api.generation import Generation
 from llamad.api.notation import Spelling, possible_tokens
+from llamad.api.notations import UNREAD
 from llamad.api.template import CHATML, CHATML_END, ChatTemplate
 from llamad.api.turn import Turn, plan_turn, prompt_of
 from llamad.child.chat_options import ChatOptions

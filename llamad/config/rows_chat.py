@@ -101,7 +101,7 @@ ROWS: tuple[Option, ...] = (
         "keep the thoughts of earlier answers in prompts, where the template can",
         _ALL,
         _CHAT,
-        default_text="as the template has it",
+        default_text="on",
         negatives=("no-reasoning-preserve",),
     ),
 )

@@ -226,6 +226,205 @@ ANSWERS = (
         content="I look.",
     ),
     Answer(
+        "gemma-4",
+        "thought, text and calls",
+        "<|channel>thought\nTwo.\n<channel|>I look.<|tool_call>call:weather{city:<|\"|>Rome<|\"|>}<tool_call|>"
+        "<|tool_call>call:weather{city:<|\"|>Oslo<|\"|>,days:3}<tool_call|>",
+        [ROME, OSLO],
+        content="I look.",
+        reasoning="Two.",
+    ),
+    Answer(
+        "gemma-4",
+        "strings with anything in them, and deep values",
+        '<|tool_call>call:weather_map{area:{a:[1,true,null,<|"|>"}{<|"|>],b:{}},zoom:-1.5e3}<tool_call|>',
+        [("weather_map", {"area": {"a": [1, True, None, '"}{'], "b": {}}, "zoom": -1500.0})],
+    ),
+    Answer("gemma-4", "no arguments", "<|tool_call>call:now{}<tool_call|>", [("now", {})]),
+    Answer(
+        "gemma-4",
+        "channels with nothing in them",
+        "<|channel><|channel>thought\n<channel|>Hello\nthere<|channel>thought\n<channel|><channel|>",
+        content="Hello\nthere",
+        loose=True,
+    ),
+    Answer(
+        "gemma-4",
+        "quotes and blanks of JSON",
+        '<|tool_call>call:weather{ <|"|>city<|"|>: <|"|>Rome<|"|> }<tool_call|>',
+        [ROME],
+        loose=True,
+    ),
+    Answer(
+        "lfm-2",
+        "thought, text and two calls",
+        '<think>Two.</think>I look.<|tool_call_start|>[weather(city="Oslo", days=3), now()]<|tool_call_end|>',
+        [OSLO, ("now", {})],
+        content="I look.",
+        reasoning="Two.",
+    ),
+    Answer(
+        "lfm-2",
+        "Python's words and quotes",
+        "<|tool_call_start|>[weather_map(zoom=1, area={'a': [True, None, 'it\\'s \\u00e9', (1, 2)]})]<|tool_call_end|>",
+        [("weather_map", {"zoom": 1, "area": {"a": [True, None, "it's \u00e9", [1, 2]]}})],
+        loose=True,
+    ),
+    Answer("lfm-2", "single quotes", "<|tool_call_start|>[weather(city='Rome')]<|tool_call_end|>", [ROME]),
+    Answer(
+        "lfm-2",
+        "a mark of calls in a thought",
+        "<think>Use <|tool_call_start|>[now()]<|tool_call_end|>?</think><|tool_call_start|>[now()]<|tool_call_end|>",
+        [("now", {})],
+        reasoning="Use <|tool_call_start|>[now()]<|tool_call_end|>?",
+        loose=True,
+    ),
+    Answer(
+        "gigachat-3",
+        "text and a call",
+        'I look.<|message_sep|>\n\nfunction call<|role_sep|>\n{"name": "weather", "arguments": {"city": "Rome"}}',
+        [ROME],
+        content="I look.",
+    ),
+    Answer("gigachat-3", "text to its end", "Hello<|message_sep|>\n\n", content="Hello"),
+    Answer(
+        "gigachat-3.1",
+        "text and a call",
+        'I look.<|function_call|>{"name": "weather", "arguments": {"city": "Rome"}}<|message_sep|>\n\n',
+        [ROME],
+        content="I look.",
+    ),
+    Answer(
+        "deepseek-v3.2",
+        "thought, text and two calls",
+        "Both.</think>I look.\n\n<｜DSML｜function_calls>\n"
+        '<｜DSML｜invoke name="weather">\n<｜DSML｜parameter name="city" string="true">Os<b>lo</b></｜DSML｜parameter>\n'
+        '<｜DSML｜parameter name="days" string="false">3</｜DSML｜parameter>\n</｜DSML｜invoke>\n'
+        '<｜DSML｜invoke name="now">\n</｜DSML｜invoke>\n</｜DSML｜function_calls>',
+        [("weather", {"city": "Os<b>lo</b>", "days": 3}), ("now", {})],
+        content="I look.",
+        reasoning="Both.",
+        begun="<think>",
+    ),
+    Answer(
+        "deepseek-v3.2",
+        "kinds as they are said, not as they should be",
+        '<｜DSML｜function_calls>\n<｜DSML｜invoke name="weather_map">\n'
+        '<｜DSML｜parameter name="area" string="true">[1]</｜DSML｜parameter>\n'
+        '<｜DSML｜parameter name="zoom" string="false">[1]</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>',
+        [("weather_map", {"area": "[1]", "zoom": [1]})],
+        loose=True,
+    ),
+    Answer(
+        "deepseek-v4",
+        "a call that ends the thought",
+        "Rome.\n\n<｜DSML｜tool_calls>\n"
+        '<｜DSML｜invoke name="weather">\n<｜DSML｜parameter name="city" string="true">Rome</｜DSML｜parameter>\n'
+        "</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+        [ROME],
+        reasoning="Rome.",
+        begun="<think>",
+    ),
+    Answer(
+        "qwen3-coder",
+        "a call that ends the thought",
+        "Rome.\n<tool_call>\n<function=weather>\n<parameter=city>\nRome\n</parameter>\n</function>\n</tool_call>",
+        [ROME],
+        reasoning="Rome.",
+        begun="<think>\n",
+    ),
+    Answer(
+        "qwen3-coder",
+        "a mark of calls in a thought",
+        "A <tool_call> or not?\n</think>\n\nNo.",
+        content="No.",
+        reasoning="A <tool_call> or not?",
+        begun="<think>\n",
+        loose=True,
+    ),
+    Answer(
+        "ling-3",
+        "a call that ends the thought, and another",
+        "Two.\n<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n</tool_call>\n"
+        "<tool_call>now\n</tool_call>",
+        [ROME, ("now", {})],
+        reasoning="Two.",
+        begun="<think>",
+    ),
+    Answer(
+        "ling-3",
+        "as its template shows calls",
+        "<tool_call>weather<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n</tool_call>",
+        [ROME],
+        loose=True,
+    ),
+    Answer(
+        "kimi-k3",
+        "thought, text and two calls",
+        "Two.<|close|>think<|sep|><|open|>response<|sep|>I look.<|close|>response<|sep|><|open|>tools<|sep|>"
+        '<|open|>call tool="weather" index="1"<|sep|><|open|>argument key="city" type="string"<|sep|>Oslo'
+        '<|close|>argument<|sep|><|open|>argument key="days" type="number"<|sep|>3<|close|>argument<|sep|>'
+        '<|close|>call<|sep|><|open|>call tool="now" index="2"<|sep|><|close|>call<|sep|><|close|>tools<|sep|>'
+        "<|close|>message<|sep|>",
+        [OSLO, ("now", {})],
+        content="I look.",
+        reasoning="Two.",
+        begun="<|open|>think<|sep|>",
+    ),
+    Answer(
+        "apertus",
+        "thought, text and two calls",
+        '<|inner_prefix|>Two.<|inner_suffix|>I look.<|tools_prefix|>[{"weather": {"city": "Rome"}}, {"now": {}}]'
+        "<|tools_suffix|>",
+        [ROME, ("now", {})],
+        content="I look.",
+        reasoning="Two.",
+    ),
+    Answer(
+        "solar-open",
+        "thought and two calls",
+        "<|think|>Two.<|end|><|begin|>assistant<|tool_calls|><|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>weather"
+        f"<|tool_call:args|>{_ROME}<|tool_call:end|><|tool_call:begin|>a1b2c3d4e6<|tool_call:name|>now"
+        "<|tool_call:args|>{}<|tool_call:end|>",
+        [ROME, ("now", {})],
+        reasoning="Two.",
+        begun="<|begin|>assistant",
+    ),
+    Answer("solar-open", "text", "<|content|>Hello<|end|>", content="Hello", begun="<|begin|>assistant"),
+    Answer(
+        "hunyuan-3",
+        "thought and two calls",
+        "Two.</think:opensource><tool_calls:opensource>\n<tool_call:opensource>weather<tool_sep:opensource>\n"
+        "<arg_key:opensource>city</arg_key:opensource>\n<arg_value:opensource>Oslo</arg_value:opensource>\n"
+        "<arg_key:opensource>days</arg_key:opensource>\n<arg_value:opensource>3</arg_value:opensource>\n"
+        "</tool_call:opensource>\n<tool_call:opensource>now<tool_sep:opensource>\n</tool_call:opensource>\n"
+        "</tool_calls:opensource>",
+        [OSLO, ("now", {})],
+        reasoning="Two.",
+        begun="<think:opensource>",
+    ),
+    Answer(
+        "minicpm-5",
+        "two calls, and a text that is wrapped",
+        '<function name="weather"><param name="city"><![CDATA[<b>Ro</b>\nme]]></param><param name="days">3</param>'
+        '</function>\n<function name="now"></function>',
+        [("weather", {"city": "<b>Ro</b>\nme", "days": 3}), ("now", {})],
+    ),
+    Answer(
+        "minicpm-5",
+        "a mark in a text that is wrapped",
+        '<function name="weather"><param name="city"><![CDATA[Ro</param>me]]></param></function>',
+        [("weather", {"city": "Ro</param>me"})],
+        loose=True,
+    ),
+    Answer("minicpm-5", "text and a call", 'I look.\n<function name="weather"><param name="city">Rome</param></function>', [ROME], content="I look."),
+    Answer(
+        "minimax-m1",
+        "two calls",
+        '<tool_calls>\n{"name": "weather", "arguments": {"city": "Rome"}}\n{"name": "now", "arguments": {}}\n</tool_calls>',
+        [ROME, ("now", {})],
+    ),
+    Answer(
         "generic",
         "a longer name that begins like another",
         '<tool_call>{"name": "weather_map", "arguments": {"zoom": 2}}</tool_call> Done.',

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from llamad.api.chat_parser import ChatParser, PlainParser
 from llamad.api.deltas import CallArguments, CallBegun, Content, Delta, Reasoning
-from llamad.api.families import GENERIC, notations
+from llamad.api.families import notations
 from llamad.api.message import AssistantMessage, assembled
 from llamad.api.notation import Notation, Thought
+from llamad.api.notations import GENERIC
 from llamad.api.tools import Tool
 from tests.api.chat_answers import ANSWERS, Answer
 

@@ -6,7 +6,6 @@ import json
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import jsonschema
@@ -17,77 +16,32 @@ from hypothesis import strategies as st
 
 from llamad.api.chat_parser import ChatParser
 from llamad.api.chat_rules import Demands, chat_rules
-from llamad.api.families import notations
 from llamad.api.message import read_message
-from llamad.api.notation import Notation, Spelling, Thought, possible_tokens
+from llamad.api.notation import Spelling
 from llamad.api.tools import Tool
 from llamad.engine.guidance import Guide, Matcher
 from llamad.engine.vocabulary import Rules
 from llamad.errors import RequestError
 from tests.api.chat_answers import ANSWERS, Answer
-
-FAMILIES = {notation.name: notation for notation in notations()}
-THINK = Thought("<think>", "</think>")
-TEXT = {"type": "string"}
-CITY = {"type": "object", "properties": {"city": TEXT, "days": {"type": "integer"}}, "required": ["city"]}
-TOOLS = (
-    Tool("weather", "of a city", CITY),
-    Tool("weather_map", "", {"type": "object", "properties": {"zoom": {"type": "number"}, "area": {}}}),
-    Tool("now", "", {}),
+from tests.api.rules_kit import (
+    CITY,
+    END,
+    FAMILIES,
+    IDS,
+    TOOLS,
+    follow,
+    may_end,
+    notation_of,
+    rules,
+    spelling,
+    tokens,
 )
+
 NUMBERS = Rules("json_schema", '{"type": "array", "items": {"type": "integer"}}')
-MARKS = sorted(
-    {token for notation in notations() for token in possible_tokens(notation)} | {"<think>", "</think>"}
-)
-"""All that may be a control token; in the vocabulary of these tests they follow the 256 bytes, and an end."""
-END = 256
-IDS = {mark: END + 1 + index for index, mark in enumerate(MARKS)}
-
-
-@pytest.fixture(scope="module")
-def guide() -> Guide:
-    return Guide([bytes([byte]) for byte in range(256)] + [b""] * (1 + len(MARKS)), [END])
-
-
-def notation_of(family: str) -> Notation:
-    notation = FAMILIES[family]
-    return notation if notation.thought else replace(notation, thought=THINK)
-
-
-def spelling(family: str, control: bool) -> Spelling:
-    """With all marks as control tokens, or with none."""
-    notation = notation_of(family)
-    marks = possible_tokens(notation) if control else []
-    return Spelling(notation, {mark: IDS[mark] for mark in marks})
-
-
-def tokens(spelled: Spelling, text: str) -> list[int]:
-    ids: list[int] = []
-    for piece in spelled.pieces(text):
-        ids += [piece] if isinstance(piece, int) else list(piece.encode())
-    return ids
-
-
-def follow(matcher: Matcher, ids: Sequence[int]) -> int:
-    """How many tokens are taken."""
-    for count, id in enumerate(ids):
-        if not matcher.take(id):
-            return count
-    return len(ids)
-
-
-def rules(spelled: Spelling, **demands: Any):
-    made = chat_rules(spelled, Demands(**{"tools": TOOLS, **demands}))
-    assert made is not None
-    return made
-
-
-def may_end(matcher: Matcher) -> bool:
-    return matcher.complete or END in matcher.allowed(np.zeros(1), 0)
 
 
 def thinking(answer: Answer) -> str:
-    return "begun" if "<think>" in answer.begun else "free"
+    return "begun" if "think" in answer.begun else "free"
 
 
 @pytest.mark.parametrize("control", [False, True], ids=["marks are text", "marks are tokens"])
@@ -147,7 +101,8 @@ def wander(matcher: Matcher, spelled: Spelling, rng: random.Random, steps: int =
     calls, thought = spelled.notation.calls, spelled.notation.thought
     assert calls
     assert thought
-    closers = [thought.closes, *calls.pair.replace("«key»", "«value»").split("«value»")[1:]]
+    quotes = calls.literals.quotes if calls.literals else ()
+    closers = [thought.closes, *quotes, *calls.pair.replace("«key»", "«value»").split("«value»")[1:]]
     data = bytearray()
 
     def write(ids: Sequence[int]) -> None:
@@ -269,6 +224,40 @@ def test_values_among_pairs_conform(guide: Guide, schema: dict, good: list[str],
             text = f"<tool_call>f\n<arg_key>v</arg_key>\n<arg_value>{value}</arg_value>\n</tool_call>"
             matcher = guide.compile(made)
             assert (follow(matcher, list(text.encode())) == len(text) and may_end(matcher)) is whole, value
+
+
+@pytest.mark.parametrize("required", [False, True])
+@pytest.mark.parametrize(
+    ("family", "inner"), [("deepseek-v3.2", "｜DSML｜"), ("minicpm-5", "<function"), ("minicpm-5", "<param")]
+)
+def test_a_mark_may_have_a_token_within(guide: Guide, family: str, inner: str, required: bool) -> None:
+    spelled = Spelling(notation_of(family), {mark: IDS[mark] for mark in (inner, "<think>", "</think>")})
+    for answer in ANSWERS:
+        if answer.family == family and answer.calls and not answer.loose:
+            free = thinking(answer) == "begun" or answer.content
+            if required and free:
+                continue
+            matcher = guide.compile(rules(spelled, thinking=thinking(answer), required=required))
+            ids = tokens(spelled, answer.text)
+            assert follow(matcher, ids) == len(ids)
+            assert may_end(matcher)
+            wrong = tokens(spelled, answer.text.replace("weather", "weathor"))
+            assert follow(guide.compile(rules(spelled, thinking=thinking(answer))), wrong) < len(wrong)
+
+
+@pytest.mark.parametrize("control", [False, True], ids=["marks are text", "marks are tokens"])
+@pytest.mark.parametrize("family", sorted(name for name, each in FAMILIES.items() if each.calls.ends_thought))
+def test_a_call_may_end_a_thought_where_one_is_required_too(guide: Guide, family: str, control: bool) -> None:
+    spelled = spelling(family, control)
+    thought = spelled.notation.thought
+    assert thought
+    for answer in ANSWERS:
+        if answer.family == family and "ends the thought" in answer.what:
+            for begun, demands in (("", {"thinking": "begun"}), (thought.opens, {"thinking": "free"})):
+                ids = tokens(spelled, begun + answer.text)
+                matcher = guide.compile(rules(spelled, required=True, **demands))
+                assert follow(matcher, ids) == len(ids)
+                assert may_end(matcher)
 
 
 @pytest.mark.parametrize("family", ["hermes", "qwen3-coder"])

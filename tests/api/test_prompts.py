@@ -35,6 +35,11 @@ WITH_RESULTS = {
     for name, body in CONVERSATIONS.items()
     if any(message["role"] == "tool" for message in body["messages"])
 }
+WITH_CALLS = {
+    name
+    for name, body in CONVERSATIONS.items()
+    if any("tool_calls" in message for message in body["messages"])
+}
 OURS: dict[str, set[str]] = {
     # They tell of no tools, and of no calls: both are put in words.
     "google-gemma-2-2b-it": WITH_TOOLS | WITH_RESULTS,
@@ -58,7 +63,21 @@ OURS: dict[str, set[str]] = {
     "NVIDIA-Nemotron-Nano-v2": BEGUN,
     # The template takes parts, and joins them with nothing.
     "mistralai-Ministral-3-14B-Reasoning-2512": {"content in parts"},
+    "LFM2.5-8B-A1B": {"content in parts"},
+    # They tell of no calls; llama-server leaves them out, and takes the first for one that thinks.
+    "LFM2-8B-A1B": WITH_CALLS | BEGUN,
+    "LFM2.5-Instruct": WITH_CALLS,
+    # llama-server takes it for one that does not think.
+    "Apertus-8B-Instruct": {"a begun answer after a thought"},
+    # It writes nothing between the role and a begun answer, neither thought nor mark.
+    "upstage-Solar-Open-100B": BEGUN,
+    # It leaves out objects that are printed as they are.
+    "openbmb-MiniCPM5-1B": WITH_CALLS,
+    # It has one newline more before a begun answer than answers have.
+    "StepFun3.5-Flash": BEGUN,
 }
+NULLS = {"google-gemma-4-31B-it", "google-gemma-4-31B-it-interleaved"}
+"""Templates that print nulls as they are: `None`, which llama-server leaves out."""
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +102,10 @@ def test_prompts_are_those_of_llama_server(name: str, recorded: dict[str, Any]) 
     used = template(name, datetime.strptime(recorded["date"], "%Y-%m-%d"))
     for kind, body in CONVERSATIONS.items():
         if kind not in OURS.get(name, set()):
-            assert prompt(used, body) == recorded["prompts"][name][kind], kind
+            ours = prompt(used, body)
+            if ours is not None and name in NULLS:
+                ours = ours.replace("None", "")
+            assert ours == recorded["prompts"][name][kind], kind
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -94,8 +116,8 @@ def test_whatever_the_template_the_model_sees_tools_calls_and_results(name: str)
         assert word in text, word
 
 
-def test_at_least_eight_families_are_compared() -> None:
-    assert len({recognise(source).name for source in TEMPLATES.values()}) >= 16
+def test_most_families_are_compared() -> None:
+    assert len({recognise(source).name for source in TEMPLATES.values()}) >= 30
 
 
 _TEXTS = st.sampled_from(

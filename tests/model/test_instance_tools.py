@@ -156,11 +156,48 @@ def test_a_thinking_template(smollm2: Path) -> None:
         assert answer["content"].startswith("{")
 
 
-def test_the_notation_is_the_templates(smollm2: Path) -> None:
-    template = PLAIN.replace("SIGNS", "[TOOL_CALLS] [ARGS]")
+FEW = {
+    "type": "object",
+    "properties": {
+        "city": {"enum": ["Rome", "Oslo"]},
+        "days": {"type": "integer", "minimum": 1, "maximum": 9},
+    },
+    "required": ["city", "days"],
+}
+SHORT = {
+    "type": "function",
+    "function": {"name": "get_weather", "description": "of a city", "parameters": FEW},
+}
+
+
+@pytest.mark.parametrize(
+    ("signs", "shown", "id_chars"),
+    [
+        ("[TOOL_CALLS] [ARGS]", "[TOOL_CALLS]FUNCTION[ARGS]{", 9),
+        (
+            "<|tool_call>call: <|turn>",
+            '<|tool_call>call:FUNCTION{PARAMETER:<|"|>VALUE<|"|>}<tool_call|>',
+            32,
+        ),
+        ("List of tools: [", '<|tool_call_start|>[FUNCTION(PARAMETER="VALUE")]<|tool_call_end|>', 32),
+        ("dsml_token DSML tool_calls", '<｜DSML｜parameter name="PARAMETER" string="true">VALUE</', 32),
+    ],
+    ids=["mistral", "gemma-4", "lfm-2", "deepseek-v4"],
+)
+def test_the_notation_is_the_templates(smollm2: Path, signs: str, shown: str, id_chars: int) -> None:
+    template = PLAIN.replace("SIGNS", signs)
     with loaded(smollm2, {"ctx-size": 1024, "parallel": 1, "chat-template": template}) as instance:
-        body = ASK | {"tool_choice": "required"}
-        assert "[TOOL_CALLS]FUNCTION[ARGS]{" in instance.post("/apply-template", body)["prompt"]
+        body = ASK | {
+            "tools": [SHORT],
+            "tool_choice": "required",
+            "parallel_tool_calls": False,
+            "max_tokens": 200,
+        }
+        assert shown in instance.post("/apply-template", body)["prompt"]
         choice = instance.post("/v1/chat/completions", body)["choices"][0]
         assert choice["finish_reason"] == "tool_calls"
-        assert len(choice["message"]["tool_calls"][0]["id"]) == 9
+        (call,) = choice["message"]["tool_calls"]
+        assert len(call["id"]) == id_chars
+        jsonschema.validate(json.loads(call["function"]["arguments"]), FEW)
+        (streamed,) = calls_of(instance.stream("/v1/chat/completions", body))
+        assert streamed["arguments"] == call["function"]["arguments"]
