@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 from llamad.api.answer import Dialect, Head
 from llamad.api.chat import ChatDialect
 from llamad.api.chat_parser import ChatParser, PlainParser
-from llamad.api.families import GENERIC
+from llamad.api.notations import GENERIC
 from llamad.api.openai import CompletionDialect, Streaming
 from llamad.api.sse import Stencil, frame
 from llamad.api.tools import Tool
