@@ -1,7 +1,7 @@
 """The gate: whether a request may come in at all, before a byte of its body is taken. Pure.
 
     what                                                    key that opens it
-    /health, /v1/health                                     none is needed
+    /health, /v1/health, but for an upgrade                 none is needed
     /models/load, unload, reload; POST and DELETE /models;
     GET /models?reload; POST /slots/..., /lora-adapters     scope manage
     /metrics, /models/sse: they speak of all models         any that is not limited to some
@@ -85,6 +85,8 @@ class Gate:
     def admit(self, scope: dict[str, Any]) -> None:
         """Let a request in, and note in `scope` whose it is. Raises LlamadError: 401, 403, or 503 without a policy."""
         need = need_of(scope.get("method", "GET"), scope["path"], scope["query_string"].decode("latin-1"))
+        if need is Need.NOTHING and scope["type"] == "websocket":
+            need = Need.KEY  # an upgrade is a use of a model, whatever its path
         if need is Need.NOTHING:
             return
         if self._policy is None:

@@ -223,6 +223,18 @@ def test_an_upgrade_with_a_body_is_none(front: Front, supervisor: FakeSupervisor
     assert not supervisor.heard(lease.Ask)
 
 
+@pytest.mark.parametrize("path", ["/health", "/v1/health", "//health", "/health/", "/%68ealth", "/", "/echo"])
+@pytest.mark.parametrize("fields", ["", WRONG])
+def test_an_upgrade_needs_a_key_where_a_read_needs_none(
+    front: Front, supervisor: FakeSupervisor, path: str, fields: str
+):
+    """It loads its model, and holds it."""
+    raw = UPGRADE.format(version="HTTP/1.1").replace("/echo", path) + fields + "\r\n"
+    (answer,) = throw(front, [(b"", [raw.encode()])])
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    assert not supervisor.heard(lease.Ask)
+
+
 def test_h2c_is_not_spoken(front: Front):
     fields = "connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n"
     (answer,) = throw(front, [(b"", [f"GET /health HTTP/1.1\r\nhost: x\r\n{fields}\r\n".encode()])])

@@ -27,6 +27,7 @@ CLOSED = Policy(closed=True, keys=(INFER, MANAGE, LIMITED))
 def scope(method: str, path: str, query: str = "", **headers: str) -> dict[str, Any]:
     said = [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()]
     return {
+        "type": "http",
         "method": method,
         "path": path,
         "query_string": query.encode(),
@@ -90,6 +91,14 @@ def test_only_health_needs_no_key(method: str, path: str):
     assert need_of(method, path, "") is Need.NOTHING
     assert refusal(CLOSED, scope(method, path)) is None
     assert refusal(None, scope(method, path)) is None
+
+
+@pytest.mark.parametrize(("method", "path"), NOTHING)
+def test_an_upgrade_needs_one_there_too(method: str, path: str):
+    upgrade = {**scope(method, path), "type": "websocket"}
+    assert refusal(CLOSED, upgrade) == (401, "key-missing")
+    assert refusal(None, upgrade) == (503, "supervisor-gone")
+    assert refusal(Policy(), upgrade) is None
 
 
 @pytest.mark.parametrize(
