@@ -95,6 +95,8 @@ class Resident:
         engine = Engine(backend, self._deliver, keeping=self._keeping, prefill_budget=self._prefill_budget)
         self.facts = backend.facts
         self._loaded = _Loaded(backend, engine, EngineThread(engine, self._on_death))
+        # What is there now stays: to look through it for garbage would hold up every stream, for 20 ms each time.
+        gc.freeze()
         self._loaded.thread.start()
 
     def remove(self) -> Callable[[], None]:
@@ -194,6 +196,7 @@ def _summed(before: EngineStats, now: EngineStats) -> EngineStats:
 
 def _give_back() -> None:
     """Let the kernel have what has been freed: the allocator would keep it for a while (malloc_trim(3))."""
+    gc.unfreeze()
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
