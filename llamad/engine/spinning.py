@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 0.1
 """Between two looks: a wrong guess does not last longer than this, or than a step."""
+ENOUGH_S = 0.05
+"""What threads must have run and waited since for a look to say anything."""
 CALM_LOOKS = 5
 """So many looks in a row must find cores unshared before threads spin long."""
 CROWDED, CALM = 0.25, 0.15
@@ -43,6 +45,14 @@ class Times(NamedTuple):
     ran_s: float
     waited_s: float
 
+    @property
+    def total_s(self) -> float:
+        return self.ran_s + self.waited_s
+
+    def since(self, before: Times) -> Times:
+        """What has come to that."""
+        return Times(self.ran_s - before.ran_s, self.waited_s - before.waited_s)
+
 
 class Verdict:
     """Are the cores shared? Pure. They are, until they have been found not to be for a while."""
@@ -52,11 +62,8 @@ class Verdict:
         self._n_calm = 0
 
     def judge(self, since: Times) -> bool:
-        """Whether the cores are shared, by what happened since the last time; too little says nothing."""
-        total_s = since.ran_s + since.waited_s
-        if total_s < LOOK_S / 2:
-            return self.crowded
-        share = since.waited_s / total_s
+        """Whether the cores are shared, by what happened since the last time."""
+        share = since.waited_s / since.total_s
         self._n_calm = self._n_calm + 1 if share < CALM else 0
         if share > CROWDED:
             self.crowded = True
@@ -96,8 +103,11 @@ class Spinning:
         if now - self._looked_at < LOOK_S:
             return
         self._looked_at = now
-        before, self._before = self._before, self._times()
-        since = Times(*(after - earlier for after, earlier in zip(self._before, before, strict=True)))
+        times = self._times()
+        since = times.since(self._before)
+        if since.total_s < ENOUGH_S:
+            return
+        self._before = times
         self._set(short=self._verdict.judge(since))
 
     def close(self) -> None:
