@@ -18,7 +18,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,7 +40,7 @@ _THREADS_MAX = 32
 
 
 class Times(NamedTuple):
-    """What threads have run, and waited for a core while they could run, in s."""
+    """How long a thread, or several, ran, and waited for a core while they could have run, in s."""
 
     ran_s: float
     waited_s: float
@@ -49,9 +49,15 @@ class Times(NamedTuple):
     def total_s(self) -> float:
         return self.ran_s + self.waited_s
 
-    def since(self, before: Times) -> Times:
-        """What has come to that."""
-        return Times(self.ran_s - before.ran_s, self.waited_s - before.waited_s)
+
+def elapsed(before: Mapping[int, Times], now: Mapping[int, Times]) -> Times:
+    """What threads did between two looks, by their ids. Of those that have ended nothing is known."""
+    began = Times(0.0, 0.0)
+    pairs = [(before.get(id, began), times) for id, times in now.items()]
+    return Times(
+        sum(after.ran_s - earlier.ran_s for earlier, after in pairs),
+        sum(after.waited_s - earlier.waited_s for earlier, after in pairs),
+    )
 
 
 class Verdict:
@@ -78,7 +84,7 @@ class Spinning:
     def __init__(
         self,
         n_threads: int,
-        times: Callable[[], Times] | None = None,
+        times: Callable[[], Mapping[int, Times]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._times = times or of_threads
@@ -104,7 +110,7 @@ class Spinning:
             return
         self._looked_at = now
         times = self._times()
-        since = times.since(self._before)
+        since = elapsed(self._before, times)
         if since.total_s < ENOUGH_S:
             return
         self._before = times
@@ -133,16 +139,13 @@ class Spinning:
         openmp.let_go()
 
 
-def of_threads() -> Times:
+def of_threads() -> dict[int, Times]:
     """Of this process's threads, without its first, which has the event loop. proc(5): schedstat, in ns."""
-    ran_ns = waited_ns = 0
-    first = str(os.getpid())
-    for task in sorted(os.listdir(_TASKS))[:_THREADS_MAX]:
+    found = {}
+    for id in sorted(map(int, os.listdir(_TASKS)))[1 : _THREADS_MAX + 1]:
         try:
-            ran, waited, _ = (_TASKS / task / "schedstat").read_bytes().split()
+            ran, waited, _ = (_TASKS / str(id) / "schedstat").read_bytes().split()
         except (OSError, ValueError):
             continue  # The thread has ended, or this kernel does not count.
-        if task != first:
-            ran_ns += int(ran)
-            waited_ns += int(waited)
-    return Times(ran_ns / 1e9, waited_ns / 1e9)
+        found[id] = Times(int(ran) / 1e9, int(waited) / 1e9)
+    return found

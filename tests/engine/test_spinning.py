@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from llamad.engine.spinning import CALM_LOOKS, LOOK_S, Spinning, Times, Verdict, of_threads
+from llamad.engine.spinning import CALM_LOOKS, LOOK_S, Spinning, Times, Verdict, elapsed, of_threads
 
 FREE, BETWEEN, SHARED = Times(0.1, 0.01), Times(0.1, 0.025), Times(0.1, 0.09)
 
@@ -51,9 +51,9 @@ class Machine:
         self.times = Times(0.0, 0.0)
         self.n_looks = 0
 
-    def look(self) -> Times:
+    def look(self) -> dict[int, Times]:
         self.n_looks += 1
-        return self.times
+        return {1: self.times}
 
     def pass_by(self, since: Times, spinning: Spinning) -> None:
         self.now_s += 2 * LOOK_S
@@ -119,13 +119,19 @@ def test_the_kernel_tells_how_long_threads_wait_for_a_core() -> None:
     before = of_threads()
     for thread in threads:
         thread.start()
-    waits = _eventually(lambda: of_threads().waited_s > before.waited_s + 0.05)
-    ran_s = of_threads().ran_s - before.ran_s
+    waits = _eventually(lambda: elapsed(before, of_threads()).waited_s > 0.05)
+    ran_s = elapsed(before, of_threads()).ran_s
     enough.set()
     for thread in threads:
         thread.join()
     assert waits
     assert ran_s > 0.01
+
+
+def test_what_threads_did_that_have_ended_or_begun() -> None:
+    before = {1: Times(9.0, 9.0), 2: Times(1.0, 2.0)}
+    now = {2: Times(1.5, 2.25), 3: Times(0.25, 0.0)}
+    assert elapsed(before, now) == Times(0.75, 0.25)
 
 
 def _n_threads() -> int:
