@@ -142,7 +142,7 @@ class Spinning:
 def of_threads() -> dict[int, Times]:
     """Of this process's threads, without its first, which has the event loop. proc(5): schedstat, in ns."""
     found = {}
-    for id in sorted(map(int, os.listdir(_TASKS)))[1 : _THREADS_MAX + 1]:
+    for id in sorted({int(name) for name in os.listdir(_TASKS)} - {os.getpid()})[:_THREADS_MAX]:
         try:
             ran, waited, _ = (_TASKS / str(id) / "schedstat").read_bytes().split()
         except (OSError, ValueError):
