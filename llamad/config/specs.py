@@ -18,6 +18,7 @@ from llamad.config.sources import ModelFile
 # Options of instances that the supervisor acts on: a change must not replace a process.
 _SUPERVISORS = frozenset(("sleep-idle-seconds", "unload-idle-seconds"))
 _TEXT_ONLY = "its multimodal projector is not used yet: the model serves text only"
+_ENV = "env."
 
 
 def build(draft: Draft, file: ModelFile, mmproj: str, stop_timeout_s: float) -> ModelSpec:
@@ -77,11 +78,10 @@ def _rules(layer: Layer) -> RequestRules:
 
 
 def _environment(draft: Draft) -> dict[str, str]:
-    prefix = "env."
     return {
-        name.removeprefix(prefix): str(setting.value)
+        name.removeprefix(_ENV): str(setting.value)
         for name, setting in sorted(draft.layer.items())
-        if name.startswith(prefix)
+        if name.startswith(_ENV)
     }
 
 
@@ -104,12 +104,15 @@ def _args(spec: ModelSpec, settings: Iterable[Setting]) -> tuple[str, ...]:
 
 
 def _preset(spec: ModelSpec, settings: Iterable[Setting]) -> str:
-    """The section of models.ini that alone would make this model."""
+    """The section of models.ini that alone would make this model, but for its environment.
+
+    Clients see it, and what stands in an environment is often a token.
+    """
     entries = [("model", spec.path)]
     if spec.mmproj:
         entries.append(("mmproj", spec.mmproj))
     for setting in settings:
-        if setting.option.name not in ("model", "mmproj"):
+        if setting.option.name not in ("model", "mmproj") and not setting.option.name.startswith(_ENV):
             entries.append((setting.option.name, setting.option.kind.render(setting.value)))
     return ini.render(spec.name, entries)
 

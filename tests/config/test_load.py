@@ -231,12 +231,20 @@ def test_the_preset_text_makes_the_same_model_again(tmp_path: Path) -> None:
     l = 1+0.5, 2-inf
     no-mmap = true
     stop-timeout = 1.5
-    chat-template = "{{% if x %}}\\n  a ; b\\n{{% endif %}}"
-    env.X = "a \\"b\\""
+    chat-template = "{{% if x %}}\\n  a ; b \\"c\\"\\n{{% endif %}}"
     """
     first = only(presets(tmp_path, text))
     second = only(presets(tmp_path, first.preset))
     assert second == first
+
+
+def test_an_environment_is_not_shown_to_clients(tmp_path: Path) -> None:
+    """`status` has the preset's text and the arguments, for every key; what is in an environment is often a token."""
+    model = write_model(tmp_path / "m.gguf")
+    spec = only(presets(tmp_path, f"[m]\nmodel = {model}\nc = 1\nenv.SOME_TOKEN = marker\n"))
+    assert spec.env == {"SOME_TOKEN": "marker"}
+    assert "ctx-size = 1" in spec.preset
+    assert "marker" not in spec.preset + " ".join(spec.args)
 
 
 def test_daemon_options_count_more_than_presets(tmp_path: Path) -> None:
