@@ -30,6 +30,8 @@ CLIENT = "llamad.client"
 QUERY_FIELDS_MAX = 64
 IPV6_CLIENT_BITS = 64
 
+_LOCAL = frozenset(("", "127.0.0.1", "::1"))
+
 
 class Need(Enum):
     """What a request asks of its key."""
@@ -124,10 +126,26 @@ def address_of(scope: dict[str, Any]) -> str:
     """
     peer = scope.get("client")
     host = str(peer[0]) if peer else ""
-    if host in ("", "127.0.0.1", "::1"):
-        forwarded = _last_forwarded(scope["headers"])
-        host = forwarded or host or "local"
+    if ":" in host:
+        host = _client_of(host)
+    if host in _LOCAL:
+        host = _last_forwarded(scope["headers"]) or host or "local"
     return host
+
+
+def _client_of(text: str) -> str:
+    """One client has a whole network of IPv6; and an IPv4 address is the same by whatever socket it comes. "": none."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return ""
+    if address.version == 4:
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    if address.is_loopback:
+        return str(address)
+    return str(ipaddress.ip_network((int(address), IPV6_CLIENT_BITS), strict=False))
 
 
 def _last_forwarded(headers: Iterable[tuple[bytes, bytes]]) -> str:
@@ -135,13 +153,4 @@ def _last_forwarded(headers: Iterable[tuple[bytes, bytes]]) -> str:
     for name, value in headers:
         if name.lower() == b"x-forwarded-for":
             noted = value
-    if not noted:
-        return ""
-    try:
-        address = ipaddress.ip_address(noted.rpartition(b",")[2].strip().decode("ascii"))
-    except (ValueError, UnicodeDecodeError):
-        return ""
-    if address.version == 6:
-        # One client has a whole network of them.
-        return str(ipaddress.ip_network((address, IPV6_CLIENT_BITS), strict=False))
-    return str(address)
+    return _client_of(noted.rpartition(b",")[2].strip().decode("latin-1"))
