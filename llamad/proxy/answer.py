@@ -81,7 +81,7 @@ class Answer:
         return self.meter.tokens() if self.meter is not None and self.status < 400 else 0
 
     def send_head(self, resp: falcon.asgi.Response, sink: Sink | None = None) -> None:
-        """Hand status, headers and this stream to Falcon; by `sink` its body can go to the client without it."""
+        """Hand status, headers and the body to Falcon: as this stream, which can go by `sink` without it, unless all has come."""
         self._sink = sink
         resp.status = self.status
         for name, value in answer_headers(self._connection.headers):
@@ -89,7 +89,13 @@ class Answer:
         if self.is_event_stream:
             resp.set_header("x-accel-buffering", "no")
             resp.set_header("cache-control", "no-cache")
-        resp.stream = self
+        whole = self._connection.whole_body()
+        if whole is None:
+            resp.stream = self
+        else:
+            self._count(whole)
+            self.state = AnswerState.WHOLE
+            resp.data = whole
 
     def __aiter__(self) -> Answer:
         return self

@@ -9,6 +9,7 @@ most touch names that gunicorn does not promise:
 * a request of HTTP/1.1 says what host it is for (RFC 9112, section 3.2), as nginx demands too;
 * refusals of the HTTP layer are JSON and have an id; a connection has a time limit for its first head too, and for each
   body as a whole; there is a limit on connections, at which those that idle give way;
+* a call is a part of its connection's task, as nothing of ours goes on after its answer;
 * WebSockets learn when the worker is to go.
 """
 
@@ -117,7 +118,7 @@ class FrontProtocol(ASGIProtocol):  # type: ignore[misc]
     @property
     def idle(self) -> bool:
         """Whether it only waits for a request, of which some may have come."""
-        return self._awaiting_request and not self._finishing_calls and not self._closed
+        return self._awaiting_request and not self._closed
 
     def close_if_idle(self) -> None:
         """Close it for a drain."""
@@ -128,6 +129,9 @@ class FrontProtocol(ASGIProtocol):  # type: ignore[misc]
     def close_idle(self) -> None:
         """Make room for others, which the caller has found it to be in a state for."""
         self._keepalive_timeout()
+
+    async def _serve_http_request(self, request: Any, sockname: Any, peername: Any) -> Any:
+        return await self._handle_http_request(request, sockname, peername)
 
     def _send_response_start(self, status: int, headers: Any, request: Any, close: bool = False) -> None:
         super()._send_response_start(status, headers, request, close=close)

@@ -67,6 +67,7 @@ class Connection(asyncio.Protocol):
         self._head_bytes = 0
         self._head_done = False
         self._framed = False
+        self._has_length = False
         self._keep_alive = False
         self._whole = False
         self._surplus = False
@@ -98,6 +99,12 @@ class Connection(asyncio.Protocol):
                 return None
             await self._progress()
         return self._next()
+
+    def whole_body(self) -> bytes | None:
+        """A body with a length of which all has come and nothing was taken, as most small ones have with their heads."""
+        if not (self._whole and self._has_length):
+            return None
+        return b"".join(self._chunks)
 
     async def pour(self, drain: Drain) -> None:
         """Give the rest of the body to `drain`, each piece in the moment in which it comes. Raises UpstreamBroke.
@@ -269,7 +276,8 @@ class Connection(asyncio.Protocol):
         self._head_done = True
         self._keep_alive = self._parser.should_keep_alive()
         names = {name.lower() for name, _ in self.headers}
-        self._framed = b"content-length" in names or b"transfer-encoding" in names or status in (204, 304)
+        self._has_length = b"content-length" in names
+        self._framed = self._has_length or b"transfer-encoding" in names or status in (204, 304)
 
     def on_body(self, piece: bytes) -> None:
         if not self._surplus:

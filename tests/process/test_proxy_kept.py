@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -71,8 +72,19 @@ def test_a_request_that_fails_ends_its_lease(kept):
         echo(client)
         client.post("cut-plain")
         client.head()
+        while client.receive():
+            pass
     wait_until(lambda: supervisor.open_leases() == 0, 30)
     assert supervisor.heard(lease.Release)[-1].outcome == "died"
+
+
+def test_a_head_without_its_body_is_no_hang_up(kept):
+    front, supervisor, _ = kept
+    with Client(front.port) as client:
+        client.send("HEAD", f"/slots?model={quote(MODEL)}")
+        assert client.head()[0] == 200
+        wait_until(lambda: supervisor.heard(lease.Release), 30)
+    assert supervisor.heard(lease.Release)[-1].outcome == "ok"
 
 
 def test_a_kept_lease_on_a_child_that_died_is_followed_by_an_ask_for_another(kept):
