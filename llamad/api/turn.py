@@ -84,7 +84,7 @@ def plan_turn(
         inline = thinking.format in ("none", "deepseek-legacy")
         parser = functools.partial(ChatParser, notation, tools, begun=begun, apart=apart, inline=inline)
     shown = tuple((id, mark.encode()) for mark, id in spelling.controls.items())
-    limit = _limit(thinking, state, notation, template)
+    limit = _limit(thinking, state, notation if tools else replace(notation, calls=None), template)
     return Turn(prompt, replace(generation, rules=rules, shown=shown, thought=limit), parser)
 
 
@@ -183,7 +183,9 @@ def _limit(thinking: Thinking, state: str, notation: Notation, template: ChatTem
     )
     opens = "" if state == "begun" else thought.opens
     enough = Word() if thinking.control else None
-    return ThoughtLimit(budget, opens, thought.closes, (thinking.message or "") + closing, enough)
+    ending, calls = (thinking.message or "") + closing, notation.calls
+    others = (calls.trigger,) if calls is not None and calls.ends_thought else ()
+    return ThoughtLimit(budget, opens, thought.closes, ending, enough, others)
 
 
 def _embeds(rules: Rules, notation: Notation, state: str) -> bool:

@@ -25,7 +25,9 @@ class BoundedThought:
         piece: Callable[[int], bytes],
         inner: Constraint | None,
     ) -> None:
-        self._opens, self._closes = limit.opens.encode(), limit.closes.encode()
+        self._opens = limit.opens.encode()
+        self._closes = [mark.encode() for mark in (limit.closes, *limit.others)]
+        self._n_kept = max(map(len, self._closes))
         self._n_left = limit.budget
         self._enough = limit.enough or Word()
         self._ending = list(ending)
@@ -67,9 +69,9 @@ class BoundedThought:
         self._text += self._piece(token)
         if self._thinking:
             self._n_left -= 1
-            self._over = self._closes in self._text
+            self._over = any(mark in self._text for mark in self._closes)
             # A mark that is not whole yet may be in what is kept.
-            self._text = self._text[-len(self._closes) :]
+            self._text = self._text[-self._n_kept :]
             return
         head = self._text.lstrip()
         self._thinking = head.startswith(self._opens)

@@ -103,7 +103,8 @@ class Word:
 class ThoughtLimit:
     """A thought may have `budget` tokens; after them, or when `enough` is said, it is ended with the text `ending`.
 
-    It begins with `opens` at the head of the answer ("": the prompt has begun it) and ends with `closes`.
+    It begins with `opens` at the head of the answer ("": the prompt has begun it) and ends with `closes`, or with one of
+    the `others`.
     """
 
     budget: int
@@ -111,6 +112,7 @@ class ThoughtLimit:
     closes: str
     ending: str
     enough: Word | None = None
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

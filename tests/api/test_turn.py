@@ -26,6 +26,9 @@ SCHEMA = Rules("json_schema", '{"type":"object"}')
 GRAMMAR = Rules("gbnf", 'root ::= "x"')
 THINKING = "{% for m in messages %}{{ m.content }}{% endfor %}<think>\n{# </think> #}"
 QWEN3 = (Path(__file__).parent / "templates" / "Qwen-Qwen3-0.6B.jinja").read_text()
+CODER = "{% for m in messages %}{{ m.content }}{% endfor %}{# <tool_call> <function= <parameter= </think> #}"
+GEMMA_4 = (Path(__file__).parent / "templates" / "google-gemma-4-31B-it.jinja").read_text()
+DEEPSEEK_4 = (Path(__file__).parent / "templates" / "deepseek-ai-DeepSeek-V4.jinja").read_text()
 HARMONY = (Path(__file__).parent / "templates" / "openai-gpt-oss-120b.jinja").read_text()
 
 
@@ -142,6 +145,36 @@ def test_wrong_fields_of_thinking_are_named(fields: dict[str, Any], param: str) 
     with pytest.raises(RequestError) as caught:
         turn(**fields)
     assert caught.value.details["param"] == param
+
+
+def test_a_call_ends_the_count_where_it_ends_thoughts() -> None:
+    for source, fields, others in (
+        (CODER, {"tools": [NOW]}, ("<tool_call>",)),
+        (CODER, {}, ()),
+        (QWEN3, {"tools": [NOW]}, ()),
+    ):
+        limit = turn(source, reasoning_budget_tokens=7, **fields).generation.thought
+        assert limit
+        assert limit.others == others
+
+
+def test_a_new_answer_is_opened_where_the_template_forgets_it() -> None:
+    call = {"id": "a", "type": "function", "function": {"name": "now", "arguments": "{}"}}
+    messages = [
+        USER,
+        {"role": "assistant", "content": "I look.", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "a", "content": "noon"},
+    ]
+    assert turn(GEMMA_4, messages=messages, tools=[NOW]).prompt.endswith("I look.<turn|>\n<|turn>model\n")
+    closed = turn(GEMMA_4, messages=messages, tools=[NOW], add_generation_prompt=False)
+    assert closed.prompt.endswith("I look.<turn|>\n")
+
+
+def test_thoughts_of_earlier_answers_are_kept_unless_that_is_not_wanted() -> None:
+    messages = [USER, {"role": "assistant", "content": "Hi.", "reasoning_content": "Hm."}, USER]
+    assert "Hm." in turn(DEEPSEEK_4, messages=messages).prompt
+    for variables in ({"preserve_reasoning": False}, {"drop_thinking": True}):
+        assert "Hm." not in turn(DEEPSEEK_4, messages=messages, chat_template_kwargs=variables).prompt
 
 
 def test_calls_and_results_are_messages_where_the_template_knows_none() -> None:

@@ -15,6 +15,7 @@ from tests.engine.fake import FakeBackend
 
 ROW = np.zeros(256, np.float32)
 BEGUN = ThoughtLimit(3, "", "</t>", "</t>")
+CALLED = ThoughtLimit(6, "", "</t>", "</t>", others=("<c>",))
 FREE = ThoughtLimit(3, "<t>", "</t>", ".</t>")
 
 
@@ -55,6 +56,8 @@ def taken(constraint: BoundedThought, tokens: Sequence[int]) -> int:
         (BEGUN, "abc</t>and all the rest", 23),
         (BEGUN, "</t>and all the rest", 3),
         (BEGUN, "abc</t><t>more than three", 25),
+        (CALLED, "ab<c>and all the rest", 21),
+        (CALLED, "ab<d>and all the rest", 6),
         (FREE, "no thought at all", 17),
         (FREE, "\n<t>abcd", 7),
         (FREE, "\n<t>abc.</t>the rest", 20),
