@@ -28,7 +28,6 @@ from llamad.child.routes_slots import SlotActions
 from llamad.child.routes_stream import StreamReplay, StreamsLookup
 from llamad.child.service import Service
 from llamad.child.slot_files import SlotFiles
-from llamad.child.thoughts import Thoughts
 from llamad.clock import Clock
 from llamad.errors import LlamadError, body_for, error_body
 from llamad.wire.stream import LOOKUP_PATH, STREAM_PATH
@@ -58,8 +57,7 @@ def build_app(
     `ping_interval_s` and `embd_normalize` are for requests that do not say.
     """
     app: falcon.asgi.App[Request, Response] = falcon.asgi.App()
-    thoughts = Thoughts()
-    chat = ChatCompletions(service, clock, ping_interval_s, thoughts)
+    chat = ChatCompletions(service, clock, ping_interval_s)
     completions = Completions(service, clock, ping_interval_s)
     native, health = NativeCompletions(service, clock, ping_interval_s), Health()
     responses = Responses(service, clock, ping_interval_s)
@@ -68,7 +66,7 @@ def build_app(
     routes: dict[str, Any] = {
         "/v1/chat/completions": chat,
         "/chat/completions": chat,
-        "/v1/chat/completions/control": Control(thoughts),
+        "/v1/chat/completions/control": Control(service.thoughts),
         "/v1/completions": completions,
         "/completion": native,
         "/completions": native,

@@ -10,17 +10,10 @@ from llamad.api.json_body import parse_object
 from llamad.api.openai import CompletionDialect, CompletionRequest, parse_chat, parse_completion
 from llamad.child.door import exchange_of
 from llamad.child.generating import Generating, Prompts
-from llamad.child.service import Service
-from llamad.child.thoughts import Thoughts
-from llamad.clock import Clock
 
 
 class ChatCompletions(Generating):
-    """`POST /v1/chat/completions`. `thoughts`: where answers are to be found while they come."""
-
-    def __init__(self, service: Service, clock: Clock, ping_interval_s: int, thoughts: Thoughts) -> None:
-        super().__init__(service, clock, ping_interval_s)
-        self._thoughts = thoughts
+    """`POST /v1/chat/completions`."""
 
     async def on_post(self, req: Request, resp: Response) -> None:
         service = self._service
@@ -28,7 +21,7 @@ class ChatCompletions(Generating):
         turn = await service.turn(exchange_of(req).body, request.conversation, request.generation)
         prompts = [await service.prompt_tokens((turn.prompt,))]
         head, streaming = self._head("chatcmpl-", request.model), request.streaming
-        self._thoughts.enter(exchange_of(req).cleanup, head.id, turn.generation.thought)
+        service.thoughts.enter(exchange_of(req).cleanup, head.id, turn.generation.thought)
         plain = ChatDialect(head, streaming, turn.make_parser, turn.generation.n)
         dialect = await self._openai(head, plain, turn.generation, prompts)
         await self._answer(req, resp, dialect, turn.generation, prompts, streaming)

@@ -24,8 +24,10 @@ class Messages(Generating):
         self._tell_left_out(resp, request.left_out)
         turn = await service.turn(exchange_of(req).body, chat.conversation, chat.generation)
         tokens = await service.prompt_tokens((turn.prompt,))
+        head = self._head("msg_", chat.model)
+        service.thoughts.enter(exchange_of(req).cleanup, head.id, turn.generation.thought)
         dialect = MessagesDialect(
-            self._head("msg_", chat.model),
+            head,
             turn.make_parser,
             chat.generation.max_tokens,
             request.stops,

@@ -24,6 +24,7 @@ class Responses(Generating):
         turn = await service.turn(exchange_of(req).body, chat.conversation, chat.generation)
         tokens = await service.prompt_tokens((turn.prompt,))
         head = self._head("resp_", chat.model)
+        service.thoughts.enter(exchange_of(req).cleanup, head.id, turn.generation.thought)
         dialect = ResponsesDialect(head, turn.make_parser, request.echo, self._clock.wall)
         # Whose thoughts were how many tokens shows in the pieces alone.
         generation = replace(turn.generation, stream=True)

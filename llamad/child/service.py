@@ -14,6 +14,7 @@ from llamad.api.turn import Turn
 from llamad.child.chat import Chat
 from llamad.child.embed_work import EmbedWork
 from llamad.child.one_work import OneWork
+from llamad.child.thoughts import Thoughts
 from llamad.child.work import Dispatcher, Submitter, Work
 from llamad.child.worker import Worker
 from llamad.engine.vocabulary import Adapters, EngineStats, ModelFacts, SlotView
@@ -81,6 +82,7 @@ class Service:
         self.chat = chat
         self.defaults = defaults
         self.facts = engine.facts
+        self.thoughts = Thoughts()
         self._dispatcher = dispatcher
         self._worker = Worker()
 

@@ -1,4 +1,4 @@
-"""Chats that go on, by the ids of their answers: what `POST /v1/chat/completions/control` can act on."""
+"""Chats that go on, in any dialect, by the ids of their answers: what `POST /v1/chat/completions/control` can act on."""
 
 from __future__ import annotations
 

@@ -122,6 +122,20 @@ def test_a_thought_ends_on_request_while_it_goes_on(thinker: Instance) -> None:
         assert control(thinker, id)["message"] == "reasoning control not enabled for this completion"
 
 
+def test_the_thoughts_of_other_dialects_end_so_too(messages: Any, responses: Any, thinker: Instance) -> None:
+    own = {"temperature": 0, "ignore_eos": True, "reasoning_control": True, "reasoning_budget_tokens": -1}
+    asked = {"max_tokens": 96, "messages": QUESTION, "model": "tiny", "extra_body": own}
+    with messages.create(**asked, stream=True) as stream:
+        events = iter(stream)
+        assert control(thinker, next(events).message.id) == {"success": True}
+        assert "text" in [event.content_block.type for event in events if event.type == "content_block_start"]
+    asked = {"max_output_tokens": 96, "input": QUESTION, "model": "tiny", "extra_body": own}
+    with responses.create(**asked, stream=True) as stream:
+        events = iter(stream)
+        assert control(thinker, next(events).response.id) == {"success": True}
+        assert "response.output_text.delta" in [event.type for event in events]
+
+
 def test_an_order_that_says_not_what_or_whom_is_refused(thinker: Instance) -> None:
     assert control(thinker, "", status=400)["error"]["param"] == "id"
     assert control(thinker, "x", "sing", 400)["error"]["param"] == "action"
