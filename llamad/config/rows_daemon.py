@@ -70,7 +70,8 @@ ROWS: tuple[Option, ...] = (
     Option(
         "timeout",
         Duration(),
-        "seconds that a client or an instance may stay silent on an open request, 0 for no limit",
+        "seconds that a client or an instance may stay silent on an open request, 0 for no limit; a client that takes"
+        " nothing of its answer has a minute at most",
         _DAEMON,
         _PORT,
         default=3600.0,

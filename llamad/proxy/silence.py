@@ -1,6 +1,8 @@
 """Exchanges in which nothing moves any more: by `--timeout` they end, whoever it is that is silent.
 
-An instance that says nothing is given up, and its client told. A client that takes nothing is cut off: it could not be told.
+An instance that says nothing is given up, and its client told. A client that takes nothing is cut off: it could not be told;
+and it has a minute at most, as it holds a place at its model, for which others may wait: a few that read nothing would keep it
+from all of them.
 Which of the two it is shows in whether anybody waits for the instance's bytes. One timer looks at all of them, as
 a timer each would cost more than all the rest of a relayed token.
 """
@@ -15,6 +17,7 @@ from llamad.proxy.connection import Connection
 
 LOOKS_PER_LIMIT = 8
 LOOK_S_MAX = 30.0
+CLIENT_S_MAX = 60.0
 
 
 @dataclass(slots=True)
@@ -53,11 +56,14 @@ class Silence:
         for connection, watch in list(self._watched.items()):
             if connection.reads != watch.reads:
                 watch.reads, watch.since = connection.reads, now
-            elif now - watch.since >= self._limit_s:
+            elif now - watch.since >= self._limit_of(connection):
                 self.forget(connection)
                 self._end(connection, watch)
         if self._watched:
             self._arm(loop)
+
+    def _limit_of(self, connection: Connection) -> float:
+        return self._limit_s if connection.awaited else min(self._limit_s, CLIENT_S_MAX)
 
     def _end(self, connection: Connection, watch: _Watch) -> None:
         if connection.awaited:
