@@ -18,7 +18,7 @@ from llamad.api.tools import Tool
 from llamad.engine.vocabulary import Rules
 from llamad.errors import RequestError
 
-DEPTH_MAX = 32
+DEPTH_MAX = 64
 ITEMS_MAX = 4096
 _HONOURED = frozenset(
     (
@@ -125,6 +125,12 @@ class LiteralRules:
             return self._python_value(rule, schema, root)
         if not isinstance(schema, dict):
             return self._any_value()
+        if depth > DEPTH_MAX:
+            raise RequestError(
+                "cannot honour the schema of a function: it is nested too deep",
+                kind="unsupported-schema",
+                details={"param": "tools"},
+            )
         if unknown := [word for word in schema if word not in _HONOURED]:
             raise _unsupported(unknown[0])
         if isinstance(schema.get("$ref"), str):
@@ -145,7 +151,7 @@ class LiteralRules:
     def _alternatives(
         self, rule: str, word: str, schemas: Sequence[Any], root: Mapping[str, Any], depth: int
     ) -> str:
-        if not schemas or (word == "allOf" and len(schemas) > 1) or depth > DEPTH_MAX:
+        if not schemas or (word == "allOf" and len(schemas) > 1):
             raise _unsupported(word)
         return " | ".join(
             self._value(f"{rule}o{index}", each, root, depth + 1) for index, each in enumerate(schemas)
@@ -154,10 +160,9 @@ class LiteralRules:
     def _of_kind(self, rule: str, schema: dict[str, Any], root: Mapping[str, Any], depth: int) -> str:
         kind = schema.get("type", _kind_of(schema))
         if isinstance(kind, list) and kind:
-            kinds = [{**schema, "type": each} for each in kind]
+            # Each once: what is below a schema is looked at for each of them.
+            kinds = [{**schema, "type": each} for each in dict.fromkeys(map(str, kind))]
             return self._alternatives(rule, "type", kinds, root, depth)
-        if depth > DEPTH_MAX:
-            raise _unsupported("type")
         match kind:
             case None:
                 return self._any_value()
@@ -190,7 +195,7 @@ class LiteralRules:
         """A rule for each definition, so that it may refer to itself."""
         if reference not in self._definitions:
             target = resolved(reference, root)
-            if target is None or depth > DEPTH_MAX:
+            if target is None:
                 raise _unsupported("$ref")
             name = self._definitions[reference] = f"definition{len(self._definitions)}"
             self._named[name] = self._value(f"{name}v", target, root, depth + 1)

@@ -67,7 +67,9 @@ class ChatTemplate:
         self._taken_off = bos_token if add_bos else ""
         self._now = now
         self._template = _compile(source)
-        self.traits = Traits(lambda messages, tools: self._run(messages, tools, True, {}), source)
+        self.traits = Traits(
+            lambda messages, tools, variables: self._run(messages, tools, True, variables), source
+        )
 
     def render(
         self,

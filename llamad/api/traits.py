@@ -15,12 +15,19 @@ from llamad.api.conversation import Message, plain_text, with_part_content, with
 from llamad.api.refits import fitted, refits
 from llamad.errors import RequestError
 
-Render = Callable[[Sequence[Message], list[dict[str, Any]]], str]
-"""Messages and tools to a prompt; raises RequestError where the template refuses them."""
+Render = Callable[[Sequence[Message], list[dict[str, Any]], dict[str, Any]], str]
+"""Messages, tools and variables to a prompt; raises RequestError where the template refuses them."""
 
 _NEEDLE = "llamadneedle"
 _THOUGHT = "llamadthought"
+# What templates call it to drop the thoughts of earlier answers.
+_FORGETTING = ("clear_thinking", "truncate_history_thinking", "drop_thinking")
 _USER: Message = {"role": "user", "content": "hi"}
+
+
+def keeping_thoughts(keep: bool) -> dict[str, bool]:
+    """Whether thoughts of earlier answers stay in the prompt, in all the words that templates have for it."""
+    return {"preserve_thinking": keep} | dict.fromkeys(_FORGETTING, not keep)
 
 
 class Traits:
@@ -57,10 +64,11 @@ class Traits:
     def capabilities(self) -> dict[str, bool]:
         """llama-server's `chat_template_caps`."""
         thought: Message = {"role": "assistant", "content": "answer", "reasoning_content": _THOUGHT}
+        keeping = {"enable_thinking": True, **keeping_thoughts(True)}
         return {
             "supports_object_arguments": self._takes_objects,
             "supports_parallel_tool_calls": self.tells_several,
-            "supports_preserve_reasoning": self._shows([_USER, thought, _USER], _THOUGHT),
+            "supports_preserve_reasoning": self._shows([_USER, thought, _USER], _THOUGHT, variables=keeping),
             "supports_reasoning_effort": self._tells_effort,
             "supports_string_content": self._form is not with_part_content,
             "supports_system_role": self._takes_system,
@@ -73,7 +81,7 @@ class Traits:
         """What this template writes before a thought of the assistant, from its mark on, and between it and the answer."""
         answer: Message = {"role": "assistant", "content": _NEEDLE, "reasoning_content": _THOUGHT}
         try:
-            text = self._render(self.fit([_USER, answer]), [])
+            text = self._render(self.fit([_USER, answer]), [], {})
         except RequestError:
             return opens, closes
         before, thought, after = text.partition(_THOUGHT)
@@ -124,9 +132,10 @@ class Traits:
         *needles: str,
         quoted: bool = True,
         tools: Sequence[dict[str, Any]] = (),
+        variables: dict[str, Any] | None = None,
     ) -> bool:
         try:
-            text = self._render(messages, list(tools))
+            text = self._render(messages, list(tools), variables or {})
         except RequestError:
             return False
         if not quoted and any(f"{mark}{needle}{mark}" in text for mark in "'\"" for needle in needles):

@@ -29,11 +29,9 @@ from llamad.api.notation import Notation, Spelling
 from llamad.api.template import ChatTemplate
 from llamad.api.thinking import BUDGET_MAX, Thinking
 from llamad.api.tool_words import describe, spell_out
+from llamad.api.traits import keeping_thoughts
 from llamad.engine.vocabulary import Rules, ThoughtLimit, Word
 from llamad.errors import RequestError
-
-# What templates call it to drop the thoughts of earlier answers.
-_FORGETTING = ("clear_thinking", "truncate_history_thinking", "drop_thinking")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +119,7 @@ def _variables(conversation: Conversation, notation: Notation, thinking: Thinkin
     variables: dict[str, Any] = {"enable_thinking": enabled}
     keep, effort = given.get("preserve_reasoning", True), given.get("reasoning_effort")
     if isinstance(keep, bool):
-        variables |= {"preserve_thinking": keep} | dict.fromkeys(_FORGETTING, not keep)
+        variables |= keeping_thoughts(keep)
     if isinstance(effort, str):
         variables["reasoning_strength"] = effort
     variables |= given

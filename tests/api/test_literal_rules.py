@@ -81,3 +81,19 @@ def test_values_of_lfm_conform(guide: Guide, value: str, whole: bool) -> None:
     ids = tokens(spelled, f"<|tool_call_start|>[f(v={value})]<|tool_call_end|>")
     matcher = guide.compile(rules(spelled, tools=(Tool("f", "", schema),), required=True))
     assert (follow(matcher, ids) == len(ids) and may_end(matcher)) is whole
+
+
+def test_a_schema_that_says_everything_many_times_is_read_once() -> None:
+    schema: dict[str, object] = {"type": "string"}
+    for _ in range(24):
+        schema = {"type": ["object", "array"] * 8, "properties": {"v": schema}, "items": {"type": "string"}}
+    made = rules(spelling("gemma-4", True), tools=(Tool("f", "", {"properties": {"v": schema}}),))
+    assert len(made.text) < 100_000
+
+
+def test_a_schema_that_is_nested_too_deep_is_refused() -> None:
+    schema: dict[str, object] = {"type": "string"}
+    for _ in range(80):
+        schema = {"anyOf": [schema]}
+    with pytest.raises(RequestError, match="nested too deep"):
+        rules(spelling("gemma-4", True), tools=(Tool("f", "", {"properties": {"v": schema}}),))
