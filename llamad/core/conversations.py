@@ -25,6 +25,8 @@ from llamad.core.state import Refusal
 KEPT_S = 300.0
 """llama.cpp's time for a finished stream."""
 CONVERSATIONS_MAX = 4096
+OWNERS_MAX = 256
+"""So many of one owner: an instance keeps 1,024 outputs, and one client's must not push out another's."""
 DETACHED_WORKER = 0
 """Leases of conversations whose worker has left them are this worker's; real workers count from 1."""
 
@@ -131,6 +133,17 @@ class Conversations:
         begun = Conversation(owner, id, self._last_ticket, int(wall), key)
         self._by_ticket[begun.ticket] = self._by_name[begun.name] = self._by_key[key] = begun
         return begun
+
+    def surplus_of(self, owner: str) -> Conversation | None:
+        """The one to forget before this owner begins another: of those that are over, the one that has been so for longest.
+
+        Without owners all are in one, and the bound of the whole book is enough.
+        """
+        if not owner or len(self._by_ticket) < OWNERS_MAX:
+            return None
+        mine = [found for found in self._by_ticket.values() if found.owner == owner]
+        over = [found for found in mine if found.over]
+        return min(over, key=lambda found: found.over_at) if over and len(mine) >= OWNERS_MAX else None
 
     def again(self, conversation: Conversation, key: LeaseKey) -> None:
         """The same request asks for another instance."""

@@ -87,6 +87,8 @@ class ConversationDesk:
             return True
         if found is not None:
             self._end(found, Refusal("conversation-replaced", 409, _replaced(found.id)))
+        if (surplus := self._book.surplus_of(message.owner)) is not None:
+            self._end(surplus, _unknown(surplus.id))
         if self._book.begin(message.owner, message.conversation, key, self._loop.clock.wall()) is None:
             self._turn_down(key, FULL)
             return False

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from llamad.core import actions
+from llamad.core.conversations import OWNERS_MAX
 from llamad.core.events import ChildExited, ChildReady, LeaseKey, Limits, ModelEntry, ModelsConfigured
 from llamad.core.scheduler import Scheduler
 from llamad.daemon.clients import Clients
@@ -287,6 +288,23 @@ def test_forgotten_and_old_ones_are_gone(bench: Bench) -> None:
     bench.clock.now += 331
     bench.turn()
     assert worker.ask(wire.Where(5, "d")).status == 404
+
+
+def test_one_owners_many_push_out_his_own_and_nobody_elses(bench: Bench) -> None:
+    worker = bench.worker()
+    theirs = begin(bench, worker, 1, "c", owner="bob")
+    running = begin(bench, worker, 2, "runs", owner="alice")
+    worker.say(wire.Release(1))
+    tickets = []
+    for number in range(OWNERS_MAX + 5):
+        tickets.append(begin(bench, worker, 10 + number, f"c{number}", owner="alice"))
+        worker.say(wire.Release(10 + number))
+        bench.clock.now += 0.001
+    assert bench.instances.stopped == [(CHILD, ticket) for ticket in tickets[:6]], "with the one that runs"
+    assert worker.ask(wire.Where(3, "c", "bob")).ticket == theirs
+    assert worker.ask(wire.Where(4, "runs", "alice")).ticket == running
+    assert worker.ask(wire.Where(5, "c0", "alice")).status == 404
+    assert worker.ask(wire.Where(6, "c6", "alice")).ticket == tickets[6]
 
 
 def test_progress_reaches_those_who_want_it(bench: Bench) -> None:
