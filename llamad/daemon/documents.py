@@ -37,10 +37,8 @@ def model_document(
         "owned_by": "llamad",
         "created": spec.created,
         "status": status_document(view, spec),
-        "architecture": {
-            "input_modalities": ["text", "image"] if spec.mmproj else ["text"],
-            "output_modalities": ["text"],
-        },
+        # Pictures are refused by all instances, also by those with a projector.
+        "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
         "source": spec.source,
         # What is in a cache could be; there is none yet.
         "can_remove": False,

@@ -93,9 +93,9 @@ def test_a_model_that_is_configured_no_more_but_still_runs() -> None:
     assert document["tags"] == ["t"]
 
 
-def test_a_projector_makes_images_an_input() -> None:
+def test_a_projector_does_not_make_images_an_input() -> None:
     document = model_document(VIEW, replace(SPEC, mmproj="/p.gguf"), None, now=1.0)
-    assert document["architecture"]["input_modalities"] == ["text", "image"]
+    assert document["architecture"]["input_modalities"] == ["text"]
 
 
 def test_the_rest() -> None:
