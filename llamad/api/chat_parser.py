@@ -143,7 +143,7 @@ class ChatParser(Cursor):
         """
         self._inlined(self._lead() + len(thought.opens))
         calls, begun = self._calls, False
-        ends = Marks([thought.closes, *(self._forms if calls is not None and calls.ends_thought else ())])
+        ends = Marks([thought.closes, *([calls.trigger] if calls is not None and calls.ends_thought else [])])
         while True:
             size, mark = ends.find(self._text, self._ended)
             if not begun and (lead := min(self._lead(), size)):

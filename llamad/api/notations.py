@@ -157,6 +157,8 @@ QWEN_CODER = Notation(
         trigger="<tool_call>",
         pair="<parameter=«key»>\n«value»\n</parameter>\n",
         ends_thought=True,
+        # Its models forget the first mark at times.
+        others=("<function=«name»>\n«pairs»</function>\n</tool_call>",),
     ),
 )
 SEED = Notation(
