@@ -146,8 +146,9 @@ class FrontProtocol(ASGIProtocol):  # type: ignore[misc]
             self._send_body(chunk, True)
 
     def _write_framed(self, chunks: bytes) -> None:
-        if not self._closed:
-            self._safe_write(chunks)
+        # Most of what a front does. A transport that is at its end, of which we have not heard, takes nothing.
+        if not self._closed and not self.transport.is_closing():
+            self.transport.write(chunks)
 
     def _cut(self) -> None:
         self.transport.abort()
