@@ -16,8 +16,8 @@ from llamad.api.answer import Head
 from llamad.api.chat import ChatDialect
 from llamad.api.chat_parser import ChatParser, PlainParser
 from llamad.api.deltas import Parser
-from llamad.api.families import GENERIC
 from llamad.api.generation import Generation
+from llamad.api.notations import GENERIC
 from llamad.api.openai import Streaming
 from llamad.api.tools import Tool
 from llamad.child.events import EventStream
