@@ -160,7 +160,8 @@ class Work:
             self._tell()
 
     def close(self) -> None:
-        """Cancel what is still going on."""
+        """Cancel what is still going on, and let go of who listens."""
+        self._tell = None
         for number in tuple(self._open):
             self._engine.cancel(number)
             self._end(number)
