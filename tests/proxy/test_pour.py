@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamad.proxy.connection import Connection, UpstreamBroke, size_of_one_chunk
+from llamad.proxy.connection import PLAIN_CHUNK_BYTES_MAX, Connection, UpstreamBroke, size_of_one_chunk
 from llamad.proxy.sink import Sink
 
 HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -159,7 +159,14 @@ def test_anything_else_than_one_plain_chunk_is_for_the_parser(data: bytes):
     assert size_of_one_chunk(data) == 0
 
 
-@given(st.binary(min_size=2, max_size=5000))
+def test_one_plain_chunk_is_told_whatever_its_size():
+    for size in range(2, PLAIN_CHUNK_BYTES_MAX + 1):
+        assert size_of_one_chunk(chunk(b"x" * size)) == size
+    for size in (0, 1, PLAIN_CHUNK_BYTES_MAX + 1, 1 << 16):
+        assert size_of_one_chunk(chunk(b"x" * size)) == 0
+
+
+@given(st.binary(min_size=2, max_size=PLAIN_CHUNK_BYTES_MAX))
 def test_one_plain_chunk_is_told(body: bytes):
     assert size_of_one_chunk(chunk(body)) == len(body)
     parser = httptools.HttpResponseParser(object())
