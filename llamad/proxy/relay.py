@@ -70,6 +70,9 @@ class InstanceRelay:
             return
         assert run.answer is not None
         run.answer.send_head(resp, req.sink)
+        if req.method == "HEAD":
+            # Nobody takes the body, which is no more than a small document; left as it is, it would pass for a hang-up.
+            await run.answer.rest()
 
     async def _open_apart(
         self, req: Request, resp: falcon.asgi.Response, run: Run, wish: Wish, progress: Progress | None
