@@ -115,9 +115,11 @@ class Generation:
             thought=request.thought,
         )
 
-    def with_stops(self, stops: tuple[str, ...]) -> Generation:
-        """The same, ended by `stops` too."""
-        return replace(self, stop=self.stop + tuple(stop for stop in stops if stop not in self.stop))
+    def ended_by(self, marks: tuple[str, ...]) -> Generation:
+        """The same, ended by texts that stand for an end of generation, too: `ignore_eos` passes over them."""
+        if self.sampling.ignore_eos:
+            return self
+        return replace(self, stop=self.stop + tuple(mark for mark in marks if mark not in self.stop))
 
 
 def parse_generation(fields: Fields, defaults: Generation, vocabulary: Vocabulary) -> Generation:

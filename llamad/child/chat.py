@@ -52,7 +52,7 @@ class Chat:
 
     def turn(self, conversation: Conversation, generation: Generation) -> Turn:
         """The model's turn in this conversation, for all chat dialects (`llamad.api.turn`). Raises RequestError."""
-        voice, stopped = self._voice(conversation), generation.with_stops(self.stops)
+        voice, stopped = self._voice(conversation), generation.ended_by(self.stops)
         thinking = self.options.thinking
         return plan_turn(self._own(conversation), stopped, voice.template, voice.spelling, thinking)
 

@@ -42,9 +42,9 @@ _SCAN_PREFIXES = ("LLAMA_", "LLAMAD_")
 SECRET_NAMES = frozenset(("LLAMA_API_KEY", "LLAMA_ARG_API_KEY"))
 """Never in a child's environment, which whoever has the child's user can read. A scan gets them on its stdin."""
 _FIXED = {
-    # How long OpenMP's threads spin where they wait for each other: half a millisecond, or less (llamad.engine.spinning).
+    # How long OpenMP's threads spin where they wait for each other: two milliseconds, or less (llamad.engine.spinning).
     # Without end, as by default, those of one instance starve its neighbours.
-    "GOMP_SPINCOUNT": "10000",
+    "GOMP_SPINCOUNT": "40000",
     "OMP_WAIT_POLICY": "active",
     # On an abort GGML would start gdb, which waits for ever.
     "GGML_NO_BACKTRACE": "1",

@@ -14,7 +14,7 @@ How it is done, and why:
 * What llama.cpp would answer with GGML_ASSERT, which ends the process, is checked here first.
 
 Variables that belong in the environment of the process before this is imported; whoever starts it sets them.
-`GOMP_SPINCOUNT=10000` and `OMP_WAIT_POLICY=active`: OpenMP's threads otherwise spin at barriers for so long that any other
+`GOMP_SPINCOUNT=40000` and `OMP_WAIT_POLICY=active`: OpenMP's threads otherwise spin at barriers for so long that any other
 load on a core slows all by a factor of 3 to 10 (`spinning`). `GGML_NO_BACKTRACE=1`: a failing assertion otherwise runs a
 debugger first.
 """
@@ -195,11 +195,12 @@ class LlamaBackend(Sequences):
         return outcome
 
     def _evaluate(self, batch: Any) -> Outcome:
+        self._spinning.begin()
         code = lib.llama_decode(self._context, batch)
         if self._placed.handles:
             # The call returns before a GPU has done its part.
             lib.llama_synchronize(self._context)
-        self._spinning.look()
+        self._spinning.end()
         if code < 0:
             log.error("cannot decode a batch of %d tokens: llama.cpp returned %d", self._batch.n_tokens, code)
         known = {0: Outcome.DONE, 1: Outcome.FULL, 2: Outcome.ABORTED, -1: Outcome.INVALID}

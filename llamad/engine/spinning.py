@@ -4,7 +4,7 @@ A token takes hundreds of barriers. Who goes to sleep there comes back late: a s
 of 0.75. But on a core that somebody else needs, too, spinning keeps the very thread away that is waited for: a step of
 8 ms then takes 800 instead of 120. llama-server has the first of it, which is why two of them on the same cores stall.
 
-libgomp reads how long to spin when it starts (GOMP_SPINCOUNT; 10,000 rounds are half a millisecond), but as long as a
+libgomp reads how long to spin when it starts (GOMP_SPINCOUNT; 40,000 rounds are two milliseconds), but as long as a
 process has more OpenMP threads than cores, it spins for 1,000 at most (with OMP_WAIT_POLICY=active). So the switch is one
 more team of threads, which sleep.
 
@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -26,12 +25,14 @@ from llamad.engine import openmp
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 0.1
-"""Between two looks: a wrong guess does not last longer than this, or than a step."""
+LOOK_S = 0.05
+"""Between two looks: a wrong guess does not last much longer."""
 ENOUGH_S = 0.05
 """What threads must have run and waited since for a look to say anything."""
-CALM_LOOKS = 5
+CALM_LOOKS = 10
 """So many looks in a row must find cores unshared before threads spin long."""
+IDLE_LOOKS = 20
+"""After so many looks that found nothing to compute there are no more, until there is."""
 CROWDED, CALM = 0.25, 0.15
 """Part of their time that threads wait for a core: above the one, cores are shared, below the other, they are not."""
 _TASKS = Path("/proc/self/task")
@@ -44,10 +45,6 @@ class Times(NamedTuple):
 
     ran_s: float
     waited_s: float
-
-    @property
-    def total_s(self) -> float:
-        return self.ran_s + self.waited_s
 
 
 def elapsed(before: Mapping[int, Times], now: Mapping[int, Times]) -> Times:
@@ -69,7 +66,7 @@ class Verdict:
 
     def judge(self, since: Times) -> bool:
         """Whether the cores are shared, by what happened since the last time."""
-        share = since.waited_s / since.total_s
+        share = since.waited_s / (since.ran_s + since.waited_s)
         self._n_calm = self._n_calm + 1 if share < CALM else 0
         if share > CROWDED:
             self.crowded = True
@@ -79,64 +76,78 @@ class Verdict:
 
 
 class Spinning:
-    """The switch. `look` belongs to the thread that computes; `n_threads` is how many compute with it, itself included."""
+    """The switch: a thread of its own, as a step on shared cores may take long. It looks while there is something to compute.
+
+    `begin` and `end` belong to the thread that computes; `n_threads` is how many compute with it, itself included.
+    """
 
     def __init__(
         self,
         n_threads: int,
         times: Callable[[], Mapping[int, Times]] | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        look_s: float = LOOK_S,
     ) -> None:
         self._times = times or of_threads
-        self._clock = clock
+        self._look_s = look_s
         # With one more than there are cores libgomp spins short. Of the new team its first thread is counted already.
         self._n_more = max(2, len(os.sched_getaffinity(0)) - n_threads + 2)
-        self._verdict = Verdict()
-        self._looked_at = clock()
-        self._before = self._times()
-        self._calm = threading.Event()
-        self._holder: threading.Thread | None = None
-        self._set(short=True)
-
-    @property
-    def short(self) -> bool:
+        self._working = self._parked = self._closed = False
+        self._wake = threading.Event()
+        self.short = False
         """Whether threads that wait go to sleep soon."""
-        return self._holder is not None
+        self._thread = threading.Thread(target=self._watch, name="spinning", daemon=True)
+        self._thread.start()
 
-    def look(self) -> None:
-        """To be called after each step: looks every LOOK_S."""
-        now = self._clock()
-        if now - self._looked_at < LOOK_S:
-            return
-        self._looked_at = now
-        times = self._times()
-        since = elapsed(self._before, times)
-        if since.total_s < ENOUGH_S:
-            return
-        self._before = times
-        self._set(short=self._verdict.judge(since))
+    def begin(self) -> None:
+        """A step begins."""
+        self._working = True
+        if self._parked:
+            self._wake.set()
+
+    def end(self) -> None:
+        """It is over."""
+        self._working = False
 
     def close(self) -> None:
         """Let go of the threads that the switch has."""
-        self._set(short=False)
+        self._closed = True
+        self._wake.set()
+        self._thread.join()
 
-    def _set(self, short: bool) -> None:
+    def _watch(self) -> None:
+        verdict, before, n_idle = Verdict(), self._times(), 0
+        self._switch(short=verdict.crowded)
+        while not self._closed:
+            if n_idle >= IDLE_LOOKS:
+                self._park()
+                n_idle = 0
+            self._wake.wait(self._look_s)
+            n_idle = 0 if self._working else n_idle + 1
+            now = self._times()
+            since = elapsed(before, now)
+            if since.ran_s + since.waited_s >= ENOUGH_S:
+                before = now
+                self._switch(short=verdict.judge(since))
+        self._switch(short=False)
+
+    def _park(self) -> None:
+        """Sleep until a step begins, without a timer."""
+        self._parked = True
+        if not (self._working or self._closed):
+            self._wake.wait()
+        self._parked = False
+        if not self._closed:
+            self._wake.clear()
+
+    def _switch(self, short: bool) -> None:
         if short == self.short:
             return
-        if self._holder is not None:
-            self._calm.set()
-            self._holder.join()
-            self._holder = None
+        if short:
+            openmp.begin(self._n_more)
         else:
-            self._calm.clear()
-            self._holder = threading.Thread(target=self._hold, name="spinning", daemon=True)
-            self._holder.start()
+            openmp.let_go()
+        self.short = short
         log.debug("threads that wait for each other spin %s", "short" if short else "long")
-
-    def _hold(self) -> None:
-        openmp.begin(self._n_more)
-        self._calm.wait()
-        openmp.let_go()
 
 
 def of_threads() -> dict[int, Times]:

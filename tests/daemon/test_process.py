@@ -223,7 +223,7 @@ def test_environment_is_minimal_and_the_models_own_entries_win() -> None:
     assert child["PATH"] == "/bin"
     assert child["CUDA_VISIBLE_DEVICES"] == "1"
     assert child["MINE"] == "yes"
-    assert child["GOMP_SPINCOUNT"] == "10000"
+    assert child["GOMP_SPINCOUNT"] == "40000"
     assert child["OMP_WAIT_POLICY"] == "active"
     assert child["LLAMA_SERVER_CHILD_ROLE"] == "instance"
     assert not {"NOTIFY_SOCKET", "LISTEN_FDS", "LLAMA_CACHE", "LLAMA_ARG_API_KEY", "HF_TOKEN"} & set(child)

@@ -86,7 +86,7 @@ class Live:
 def loaded(path: Path, **settings: Any) -> Iterator[Any]:
     """A backend for this model; closed at the end."""
     # Before libgomp is loaded: the tests share their cores with whatever else runs.
-    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    os.environ.setdefault("GOMP_SPINCOUNT", "40000")
     os.environ.setdefault("OMP_WAIT_POLICY", "active")
     from llamad.engine import loading
 

@@ -7,10 +7,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-import pytest
-
-from llamad.engine.spinning import CALM_LOOKS, LOOK_S, Spinning, Times, Verdict, elapsed, of_threads
+from llamad.engine.spinning import CALM_LOOKS, IDLE_LOOKS, Spinning, Times, Verdict, elapsed, of_threads
 
 FREE, BETWEEN, SHARED = Times(0.1, 0.01), Times(0.1, 0.025), Times(0.1, 0.09)
 
@@ -44,65 +43,68 @@ def test_looks_that_must_be_calm_are_in_a_row() -> None:
 
 
 class Machine:
-    """A clock, and what threads have done by it."""
+    """What threads do between two looks."""
 
     def __init__(self) -> None:
-        self.now_s = 0.0
-        self.times = Times(0.0, 0.0)
+        self.since = FREE
         self.n_looks = 0
+        self._times = Times(0.0, 0.0)
 
     def look(self) -> dict[int, Times]:
         self.n_looks += 1
-        return {1: self.times}
-
-    def pass_by(self, since: Times, spinning: Spinning) -> None:
-        self.now_s += 2 * LOOK_S
-        self.times = Times(self.times.ran_s + since.ran_s, self.times.waited_s + since.waited_s)
-        spinning.look()
+        self._times = Times(self._times.ran_s + self.since.ran_s, self._times.waited_s + self.since.waited_s)
+        return {1: self._times}
 
 
-@pytest.fixture
-def machine() -> Machine:
-    return Machine()
+@contextmanager
+def switch(machine: Machine) -> Iterator[Spinning]:
+    """One core less computes than there are: short is a team of three, of which two threads are new."""
+    spinning = Spinning(len(os.sched_getaffinity(0)) - 1, machine.look, look_s=0.001)
+    try:
+        yield spinning
+    finally:
+        spinning.close()
 
 
-@pytest.fixture
-def spinning(machine: Machine) -> Iterator[Spinning]:
-    # One core less computes than there are: the switch is a team of three, of which two threads are new.
-    switch = Spinning(len(os.sched_getaffinity(0)) - 1, machine.look, lambda: machine.now_s)
-    yield switch
-    switch.close()
+def test_it_follows_the_verdict_while_there_is_something_to_compute() -> None:
+    machine = Machine()
+    with switch(machine) as spinning:
+        spinning.begin()
+        assert _eventually(lambda: not spinning.short)
+        machine.since = SHARED
+        assert _eventually(lambda: spinning.short)
 
 
-def test_it_follows_the_verdict(machine: Machine, spinning: Spinning) -> None:
-    assert spinning.short
-    for _ in range(CALM_LOOKS):
-        machine.pass_by(FREE, spinning)
-    assert not spinning.short
-    machine.pass_by(SHARED, spinning)
-    assert spinning.short
+def test_short_answers_are_judged_together() -> None:
+    machine = Machine()
+    with switch(machine) as spinning:
+        spinning.begin()
+        assert _eventually(lambda: not spinning.short)
+        machine.since = Times(SHARED.ran_s / 10, SHARED.waited_s / 10)
+        assert _eventually(lambda: spinning.short)
 
 
-def test_short_answers_are_judged_together(machine: Machine, spinning: Spinning) -> None:
-    for _ in range(CALM_LOOKS):
-        machine.pass_by(FREE, spinning)
-    for _ in range(4):
-        machine.pass_by(Times(SHARED.ran_s / 10, SHARED.waited_s / 10), spinning)
-    assert spinning.short
+def test_nobody_looks_while_there_is_nothing_to_compute() -> None:
+    machine = Machine()
+    with switch(machine) as spinning:
+        assert _eventually(lambda: spinning._parked)
+        n_looks = machine.n_looks
+        assert n_looks <= IDLE_LOOKS + 1
+        spinning.begin()
+        assert _eventually(lambda: machine.n_looks > n_looks)
+        spinning.end()
+        assert _eventually(lambda: spinning._parked)
 
 
-def test_it_does_not_look_at_each_step(machine: Machine, spinning: Spinning) -> None:
-    for _ in range(100):
-        spinning.look()
-    assert machine.n_looks == 1
-
-
-def test_the_switch_is_threads_that_sleep(machine: Machine) -> None:
-    n_before = _n_threads()
-    switch = Spinning(len(os.sched_getaffinity(0)) - 1, machine.look, lambda: machine.now_s)
-    # Its own thread, with a team of three.
-    assert _eventually(lambda: _n_threads() == n_before + 3)
-    switch.close()
+def test_short_is_threads_that_sleep() -> None:
+    n_before, machine = _n_threads(), Machine()
+    machine.since = SHARED
+    with switch(machine) as spinning:
+        spinning.begin()
+        # Its own thread, with a team of three.
+        assert _eventually(lambda: _n_threads() == n_before + 3)
+        machine.since = FREE
+        assert _eventually(lambda: _n_threads() == n_before + 1)
     assert _eventually(lambda: _n_threads() == n_before)
 
 
