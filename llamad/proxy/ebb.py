@@ -19,15 +19,19 @@ class Ebb:
 
     def __init__(self) -> None:
         self._most = 0
+        self._ebbing = False
+        """The rest of a crowd is still to go: it is small, but what it leaves behind may not be."""
 
     def rose(self, count: int) -> None:
-        self._most = max(self._most, count)
+        if count >= CROWD_MIN or not self._ebbing:
+            self._most = max(self._most, count)
 
     def came(self, count: int) -> bool:
-        """Whether most of a crowd has gone since this was last so. Ask now and then."""
-        if self._most < CROWD_MIN or count * EBB_FACTOR > self._most:
+        """Whether most of a crowd, or of its rest, has gone since this was last so. Ask now and then."""
+        if (self._most < CROWD_MIN and not self._ebbing) or count * EBB_FACTOR > self._most:
             return False
         self._most = count
+        self._ebbing = count > 0
         return True
 
 

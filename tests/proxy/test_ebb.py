@@ -12,6 +12,7 @@ def test_most_of_a_crowd_has_to_go_and_it_is_said_once():
     assert not ebb.came(200)
     assert not ebb.came(51)
     assert ebb.came(50)
+    assert ebb.came(0)
     assert not ebb.came(0)
     ebb.rose(CROWD_MIN)
     assert ebb.came(0)
@@ -21,3 +22,22 @@ def test_a_few_are_no_crowd():
     ebb = Ebb()
     ebb.rose(CROWD_MIN - 1)
     assert not ebb.came(0)
+
+
+def test_the_rest_of_a_crowd_leaves_nothing_behind_either() -> None:
+    ebb = Ebb()
+    ebb.rose(1000)
+    assert [ebb.came(count) for count in (300, 250, 62, 30, 15, 3, 1, 0)] == [
+        False, True, True, False, True, True, False, True,
+    ]  # fmt: skip
+    ebb.rose(8)
+    assert not ebb.came(0)
+
+
+def test_a_few_who_come_meanwhile_are_no_crowd() -> None:
+    ebb = Ebb()
+    ebb.rose(100)
+    assert ebb.came(20)
+    ebb.rose(40)
+    assert not ebb.came(10)
+    assert ebb.came(5)
