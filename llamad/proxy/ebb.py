@@ -27,11 +27,14 @@ class Ebb:
             self._most = max(self._most, count)
 
     def came(self, count: int) -> bool:
-        """Whether most of a crowd, or of its rest, has gone since this was last so. Ask now and then."""
+        """Whether most of a crowd, or of its rest, has gone since this was last so. Ask now and then.
+
+        When all have gone it is so once more: calls end a moment later than their connections.
+        """
         if (self._most < CROWD_MIN and not self._ebbing) or count * EBB_FACTOR > self._most:
             return False
+        self._ebbing = self._most > 0
         self._most = count
-        self._ebbing = count > 0
         return True
 
 
