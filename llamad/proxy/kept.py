@@ -51,7 +51,7 @@ class KeptLeases:
         """Keep a lease whose request is over, if it may be."""
         if lease.kind is None or lease.recalls != self._recalls or now >= lease.serves_until:
             return False
-        lease.kept_until = min(now + wire.KEEP_S, lease.serves_until)
+        lease.kept_at, lease.kept_until = now, min(now + wire.KEEP_S, lease.serves_until)
         self._by_kind.setdefault(lease.kind, []).append(lease)
         return True
 
@@ -85,6 +85,7 @@ class KeptLeases:
         return [lease for leases in self._by_kind.values() for lease in leases]
 
     def _out(self, gone: set[Lease]) -> list[Lease]:
+        """Those used last come last: the supervisor takes the order of their ends for that of their use."""
         left = {kind: [one for one in leases if one not in gone] for kind, leases in self._by_kind.items()}
         self._by_kind = {kind: leases for kind, leases in left.items() if leases}
-        return list(gone)
+        return sorted(gone, key=lambda lease: lease.kept_at)

@@ -37,7 +37,7 @@ class Lease:
     """A granted lease in one request's hands. `release` and `detach` may be called on every way out: only the first counts.
 
     `kind` None: it is not kept for another request. `recalls`: how many there had been when it was granted.
-    `serves_until`: it takes no further request after that; `kept_until`: the same while it serves none.
+    `serves_until`: it takes no further request after that; `kept_until`: the same while it serves none, which it does since `kept_at`.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class Lease:
         self.kind = kind
         self.recalls = recalls
         self.serves_until = self.kept_until = serves_until
+        self.kept_at = 0.0
         self._ended: asyncio.Future[wire.Ended] = asyncio.get_running_loop().create_future()
         self.number = granted.lease
         self.child = granted.child

@@ -101,3 +101,12 @@ def test_others_differ_by_what_decides_about_a_grant():
     assert len(kinds) == 4
     assert kind_of(wire.Ask(1, "chat", progress=True)) == kind_of(wire.Ask(2, "chat"))
     assert kind_of(wire.Where(1, "c")) is None
+
+
+def test_those_used_last_are_given_back_last(bench: Bench):
+    kinds = [CHAT._replace(model=name) for name in "abcdefgh"]
+    leases = [bench.lease(kind) for kind in kinds]
+    order = [3, 0, 7, 5, 1, 6, 2, 4]
+    for place, index in enumerate(order):
+        assert bench.kept.put(leases[index], 1.0 + place / 1000)
+    assert bench.kept.recall() == [leases[index] for index in order]
