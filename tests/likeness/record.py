@@ -7,27 +7,19 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from pathlib import Path
 
 from tests.likeness.asking import ask_all
 from tests.likeness.cases import GROUPS
+from tests.likeness.peer import peer
 from tests.model.generated import generated
 
 RECORDED = Path(__file__).with_name("recorded.json")
 
 
 def main() -> None:
-    sys.path.insert(0, str(Path(__file__).parents[2] / "scripts/bench"))
-    import llama_server
-
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    llama_server.add_option(parser)
-    server = llama_server.find_or_exit(parser.parse_args().llama_server)
+    llama_server, server = peer(__doc__)
     found = {}
     for model, group in GROUPS.items():
         with llama_server.running(server, generated(model), group.options | {"alias": model}, {}) as door:

@@ -5,10 +5,8 @@ python -m tests.likeness.router [--llama-server PATH]
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +18,7 @@ import requests
 from tests.conftest import wait_until
 from tests.likeness.asking import Likeness, ask
 from tests.likeness.cases import MESSAGES, Case
+from tests.likeness.peer import peer
 from tests.model.generated import generated
 
 RECORDED = Path(__file__).with_name("router.json")
@@ -90,14 +89,7 @@ def _state(url: str, model: str) -> str:
 
 
 def main() -> None:
-    sys.path.insert(0, str(Path(__file__).parents[2] / "scripts/bench"))
-    import llama_server
-
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    llama_server.add_option(parser)
-    server = llama_server.find_or_exit(parser.parse_args().llama_server)
+    llama_server, server = peer(__doc__)
     with _running(server, llama_server.free_port(0)) as url:
         found = {case.name: likeness for case, likeness in ask_in_turn(url)}
     RECORDED.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")

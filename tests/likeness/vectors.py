@@ -8,14 +8,13 @@ compared, too.
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import requests
 
+from tests.likeness.peer import peer
 from tests.model.generated import generated
 
 RECORDED = Path(__file__).with_name("vectors.json")
@@ -121,14 +120,7 @@ def _short(value: Any) -> Any:
 
 
 def main() -> None:
-    sys.path.insert(0, str(Path(__file__).parents[2] / "scripts/bench"))
-    import llama_server
-
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    llama_server.add_option(parser)
-    server = llama_server.find_or_exit(parser.parse_args().llama_server)
+    llama_server, server = peer(__doc__)
     found = {}
     for name, (model, options, only_theirs) in SERVERS.items():
         with llama_server.running(
